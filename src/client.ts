@@ -1,0 +1,319 @@
+import type { CallbackRow } from "./shared/callback.ts";
+import { MAX_CALLBACK_TIMEOUT_SECONDS } from "./shared/callback.ts";
+import { DatabaseError } from "./shared/db/errors.ts";
+import type { Database, Statement } from "./shared/db/port.ts";
+import { configureQueue, type QueueSettings } from "./shared/db/statements/configure-queue.ts";
+import { type Extension, extendIfPending } from "./shared/db/statements/extend-callback.ts";
+import { type Enqueued, insertUnlessDuplicate } from "./shared/db/statements/insert-job.ts";
+import type { InsertedJob } from "./shared/db/statements/insert-jobs.ts";
+import type { ParkedRow } from "./shared/db/statements/park-job.ts";
+import { readCallbacksOfJob, readFollowUpsOfJob, readJob } from "./shared/db/statements/read-job.ts";
+import { RETRIABLE_STATES, type Retried, retryIfEndedOrWaiting } from "./shared/db/statements/retry-job.ts";
+import { DEFAULT_CALLBACK_PATH_PREFIX } from "./shared/env.ts";
+import { type CallbackId, type JobId, parseCallbackId, parseJobId } from "./shared/ids.ts";
+import type { JobRow, JobState } from "./shared/job.ts";
+import { type Json, whyUnstorable, whyUnstorableText } from "./shared/json.ts";
+import type { ArgsInput, Kinds, Registry } from "./shared/registry/define.ts";
+import type { EnqueueOptions } from "./shared/registry/follow-up.ts";
+import { checkJobInsert, type JobInsert } from "./shared/registry/job-insert.ts";
+import { type Ended, runHooks } from "./shared/registry/plan.ts";
+import { type SecretHex, signCallbackId } from "./shared/signature.ts";
+import type { CallbackAction } from "./shared/transitions.ts";
+import { type CancelResult, type PlannedCancel, planCancel } from "./shared/use-cases/cancel-job.ts";
+import { type Extended, extendCallback } from "./shared/use-cases/extend-callback.ts";
+import { planPark, type Wait } from "./shared/use-cases/park-job.ts";
+import {
+  type PlannedResolution,
+  planResolution,
+  type Resolution,
+  resolveCallback,
+} from "./shared/use-cases/resolve-callback.ts";
+
+export { neonDatabase } from "./shared/db/neon.ts";
+export { pgDatabase } from "./shared/db/pg.ts";
+
+/** What a client is made of. */
+export interface ClientOptions<K extends Kinds> {
+  /** `neonDatabase(…)` on Workers, `pgDatabase(pool)` on Node. */
+  readonly database: Database;
+  readonly registry: Registry<K>;
+  /** Where callbacks arrive and what signs them. Without it, parked jobs come without URL and signature. */
+  readonly callbacks?: {
+    /** For example "https://awa-edge.example.workers.dev"; no path. */
+    readonly baseUrl: string;
+    /** As in AWA_CALLBACK_HMAC_SECRET: the first signs. */
+    readonly secrets: readonly SecretHex[];
+    /** Default "/api/callbacks". */
+    readonly pathPrefix?: string;
+  };
+  /** Keeps hooks running after the call, for example `ctx.waitUntil`. Default: they run unattended. */
+  readonly waitUntil?: (work: Promise<void>) => void;
+  /** Told of a hook that failed. Default: nothing. */
+  readonly onHookFailure?: (fault: string) => void;
+  /** The time that decides the period of a unique key. Default: the system's clock. */
+  readonly now?: () => Date;
+}
+
+/** How a job is parked. */
+export interface ParkOptions extends Omit<EnqueueOptions, "runAt">, Wait {}
+
+/** A parked job, and what its outside world needs to call back. */
+export interface Parked {
+  readonly jobId: JobId;
+  /** `null` only where a live job that waits for nothing holds the unique key. */
+  readonly callbackId: CallbackId | null;
+  /** POST here to complete. The other actions are beside it: `/fail`, `/retry`, `/heartbeat`. */
+  readonly callbackUrl: string | null;
+  /** For the X-Awa-Signature header, or as `?signature=`. */
+  readonly signature: string | null;
+  /** A live job with the same unique key was there already: this is that one. */
+  readonly deduplicated: boolean;
+  readonly followUps: readonly InsertedJob[];
+}
+
+/** What a retry by hand came to. */
+export type RetryResult =
+  | { readonly status: "retried" }
+  | { readonly status: "not_found" }
+  | { readonly status: "not_retriable"; readonly state: JobState };
+
+const DEFAULT_CANCEL_REASON = "cancelled by the application";
+const MAX_ROUNDS = 5;
+
+export type Client<K extends Kinds> = ReturnType<typeof createClient<K>>;
+
+/**
+ * What an application's own code uses: enqueue, park, resolve, cancel, retry, look up.
+ *
+ * Each write is one transaction of its own. To make it part of yours, take the statement from `client.prepare` and run it in your
+ * transaction with any driver: `{ text, values }`, and `decode(rows)` for what came back.
+ *
+ * Every method rejects with a DatabaseError where the database failed (what was written isn't known then; all of them
+ * are safe to repeat, enqueue and park with `unique`), and with an Error that says what is wrong where an argument can't be.
+ */
+export function createClient<K extends Kinds>(options: ClientOptions<K>) {
+  const { database, registry, callbacks, now = () => new Date() } = options;
+  const { waitUntil = () => undefined, onHookFailure = () => undefined } = options;
+
+  function insertOf(kind: string, args: unknown, enqueueOptions: EnqueueOptions): JobInsert {
+    const checked = checkJobInsert(registry.kinds, { kind, args, options: enqueueOptions }, now());
+    if (!checked.ok) throw new Error(`can't enqueue ${kind}: ${checked.error}`);
+    return checked.value;
+  }
+
+  function parkedOf(row: ParkedRow): Parked {
+    const { callbackId } = row;
+    if (callbackId === null || callbacks === undefined) return { ...row, callbackUrl: null, signature: null };
+    const { baseUrl, secrets, pathPrefix = DEFAULT_CALLBACK_PATH_PREFIX } = callbacks;
+    const [secret] = secrets;
+    return {
+      ...row,
+      callbackUrl: `${baseUrl.replace(/\/+$/, "")}${pathPrefix}/${callbackId}/complete`,
+      signature: secret === undefined ? null : signCallbackId(secret, callbackId),
+    };
+  }
+
+  function observe(ended: Ended | null): void {
+    if (ended !== null) waitUntil(runHooks(registry, ended, onHookFailure));
+  }
+
+  async function resolve(id: string, action: CallbackAction): Promise<Resolution> {
+    const resolution = await resolveCallback(database, registry, callbackIdOf(id), action);
+    if (resolution.status === "moved") observe(resolution.ended);
+    return resolution;
+  }
+
+  /** The statements, to be run in the application's own transaction. No hooks: only the application knows when it committed. */
+  const prepare = {
+    /** Enqueues a job. Decodes to `null` where another transaction is about to take the unique key: run it again. */
+    enqueue<N extends keyof K & string>(
+      kind: N,
+      args: ArgsInput<K, N>,
+      enqueueOptions: EnqueueOptions = {},
+    ): Statement<Enqueued | null> {
+      return insertUnlessDuplicate(insertOf(kind, args, enqueueOptions));
+    },
+
+    /** Parks a job. Reserves its id first where the kind has follow-ups of `waiting_for_callback`. Decodes as enqueue does. */
+    async park<N extends keyof K & string>(
+      kind: N,
+      args: ArgsInput<K, N>,
+      parkOptions: ParkOptions = {},
+    ): Promise<Statement<Parked | null>> {
+      return (await planParkOf(kind, args, parkOptions)).statement;
+    },
+
+    /** Cancels a job that hasn't ended, with its follow-ups. Reads the job first; the guard is in the statement. */
+    cancel(id: string, { reason = DEFAULT_CANCEL_REASON } = {}): Promise<PlannedCancel> {
+      mustBeStorable(whyUnstorableText(reason, "reason"));
+      return planCancel(database, registry, jobIdOf(id), reason);
+    },
+
+    /** Starts a failed, cancelled or waiting job afresh. */
+    retry(id: string): Statement<Retried> {
+      return retryIfEndedOrWaiting(jobIdOf(id));
+    },
+
+    /** Completes a callback's job, or resumes its handler. Reads both first; the guard is in the statement. */
+    completeCallback(id: string, body: CompleteOptions = {}): Promise<PlannedResolution> {
+      return planResolution(database, registry, callbackIdOf(id), completeAction(body));
+    },
+    failCallback(id: string, error: string): Promise<PlannedResolution> {
+      return planResolution(database, registry, callbackIdOf(id), failAction(error));
+    },
+    retryCallback(id: string): Promise<PlannedResolution> {
+      return planResolution(database, registry, callbackIdOf(id), { type: "retry" });
+    },
+    heartbeatCallback(id: string, timeoutSeconds: number): Statement<Extension | null> {
+      return extendIfPending(callbackIdOf(id), heartbeatSeconds(timeoutSeconds));
+    },
+  };
+
+  async function planParkOf(kind: string, args: unknown, { timeoutSeconds, name, ...rest }: ParkOptions) {
+    const wait = {
+      ...(timeoutSeconds !== undefined && { timeoutSeconds }),
+      ...(name !== undefined && { name }),
+    };
+    const planned = await planPark(database, registry, insertOf(kind, args, rest), wait);
+    if (!planned.ok) throw new Error(`can't park ${kind}: ${planned.error}`);
+    const { statement, ended } = planned.value;
+    const decode: Statement<Parked | null>["decode"] = (rows) => {
+      const row = statement.decode(rows);
+      return row === null ? null : parkedOf(row);
+    };
+    return { statement: { ...statement, decode }, ended };
+  }
+
+  return {
+    prepare,
+
+    /** Enqueues a job: available at once, or scheduled where `runAt` is ahead. */
+    enqueue<N extends keyof K & string>(
+      kind: N,
+      args: ArgsInput<K, N>,
+      enqueueOptions: EnqueueOptions = {},
+    ): Promise<Enqueued> {
+      const statement = prepare.enqueue(kind, args, enqueueOptions);
+      return untilDecided(() => database.query(statement));
+    },
+
+    /** Enqueues a job that is already parked, as its first attempt, with the callback it waits for. */
+    async park<N extends keyof K & string>(
+      kind: N,
+      args: ArgsInput<K, N>,
+      parkOptions: ParkOptions = {},
+    ): Promise<Parked> {
+      const { statement, ended } = await planParkOf(kind, args, parkOptions);
+      const parked = await untilDecided(() => database.query(statement));
+      if (!parked.deduplicated) observe(ended);
+      return parked;
+    },
+
+    /** Cancels a job that hasn't ended; its follow-ups of `cancelled` are enqueued in the same statement. */
+    cancel(id: string, { reason = DEFAULT_CANCEL_REASON } = {}): Promise<CancelResult> {
+      return untilDecided(async () => {
+        const planned = await prepare.cancel(id, { reason });
+        if (planned.settled !== null) return planned.settled;
+        const result = await database.query(planned.statement);
+        if (result !== null) observe(planned.ended);
+        return result;
+      });
+    },
+
+    /** Starts a failed, cancelled or waiting job afresh: available now, attempt 0. */
+    retry(id: string): Promise<RetryResult> {
+      return untilDecided(async () => {
+        const { retried, found } = await database.query(prepare.retry(id));
+        if (retried) return { status: "retried" };
+        if (found === null) return { status: "not_found" };
+        return RETRIABLE_STATES.some((state) => state === found)
+          ? null
+          : { status: "not_retriable", state: found };
+      });
+    },
+
+    /** Looks up a job; `null` where there is none (any more). */
+    async getJob(id: string): Promise<JobRow | null> {
+      return (await database.query(readJob(jobIdOf(id))))?.job ?? null;
+    },
+    /** Looks up the callbacks of a job, the oldest first. */
+    getCallbacks(id: string): Promise<readonly CallbackRow[]> {
+      return database.query(readCallbacksOfJob(jobIdOf(id)));
+    },
+    /** Looks up the jobs that a job's outcomes enqueued, the oldest first. */
+    getFollowUps(id: string): Promise<readonly JobRow[]> {
+      return database.query(readFollowUpsOfJob(jobIdOf(id)));
+    },
+
+    /** Completes a callback's job with a payload, or resumes its handler with it. Safe to repeat. */
+    completeCallback(id: string, body: CompleteOptions = {}): Promise<Resolution> {
+      return resolve(id, completeAction(body));
+    },
+    /** Fails a callback's job for good. Safe to repeat. */
+    failCallback(id: string, error: string): Promise<Resolution> {
+      return resolve(id, failAction(error));
+    },
+    /** Makes a callback's parked job available again, or fails it at its last attempt. Safe to repeat. */
+    retryCallback(id: string): Promise<Resolution> {
+      return resolve(id, { type: "retry" });
+    },
+    /** Puts off a callback's time-out to `timeoutSeconds` from now. */
+    heartbeatCallback(id: string, timeoutSeconds: number): Promise<Extended> {
+      return extendCallback(database, callbackIdOf(id), heartbeatSeconds(timeoutSeconds));
+    },
+
+    /** Sets some settings of a queue and leaves the others. */
+    async configureQueue(queue: string, settings: Partial<QueueSettings>): Promise<void> {
+      await database.query(configureQueue(queue, settings));
+    },
+  };
+}
+
+/** What a callback is completed with. `resume`: the handler goes on with the payload instead. */
+export interface CompleteOptions {
+  readonly payload?: Json;
+  readonly resume?: boolean;
+}
+
+/** Runs a statement again while it neither did its work nor found why not: another writer was in between. */
+async function untilDecided<R>(run: () => Promise<R | null>): Promise<R> {
+  for (let round = 0; round < MAX_ROUNDS; round++) {
+    const result = await run().catch((error: unknown) => {
+      if (error instanceof DatabaseError && error.kind === "contended") return null;
+      throw error;
+    });
+    if (result !== null) return result;
+  }
+  throw new DatabaseError("contended", null);
+}
+
+function completeAction({ payload = null, resume = false }: CompleteOptions): CallbackAction {
+  mustBeStorable(whyUnstorable(payload, "payload"));
+  return { type: resume ? "resume" : "complete", payload };
+}
+
+function failAction(error: string): CallbackAction {
+  mustBeStorable(whyUnstorableText(error, "error"));
+  return { type: "fail", error };
+}
+
+function heartbeatSeconds(seconds: number): number {
+  if (seconds >= 0 && seconds <= MAX_CALLBACK_TIMEOUT_SECONDS) return seconds;
+  throw new Error(`timeoutSeconds must be from 0 to ${MAX_CALLBACK_TIMEOUT_SECONDS}`);
+}
+
+function jobIdOf(text: string): JobId {
+  const id = parseJobId(text);
+  if (id === null) throw new Error("a job id is a whole number, as decimal digits");
+  return id;
+}
+
+function callbackIdOf(text: string): CallbackId {
+  const id = parseCallbackId(text);
+  if (id === null) throw new Error("a callback id is a UUID");
+  return id;
+}
+
+function mustBeStorable(problem: string | null): void {
+  if (problem !== null) throw new Error(problem);
+}

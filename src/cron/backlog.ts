@@ -1,0 +1,10 @@
+import { measureBacklog } from "../shared/db/statements/measure-backlog.ts";
+import type { Task } from "./task.ts";
+
+/** Reports what is still overdue after the others ran: the oldest of each kind. All should be null or zero. */
+export const backlog: Task = {
+  name: "backlog",
+  async runOnce({ database }) {
+    return { counts: { ...(await database.query(measureBacklog())) }, exhausted: false };
+  },
+};

@@ -1,0 +1,78 @@
+import { DatabaseError } from "../shared/db/errors.ts";
+import { countRoundTrips, type Database } from "../shared/db/port.ts";
+import { backlog } from "./backlog.ts";
+import { dispatchRescueFollowUps } from "./dispatch-rescue-follow-ups.ts";
+import { rescueTask } from "./rescue.ts";
+import { retention } from "./retention.ts";
+import type { Task, TaskReport, TickDeps } from "./task.ts";
+
+/** The tasks of a tick, in their order: rescues first, then what follows from them. */
+export const TASKS: readonly Task[] = [
+  rescueTask("rescue_stale_heartbeats", "stale_heartbeat"),
+  rescueTask("rescue_overrun_deadlines", "deadline_exceeded"),
+  rescueTask("rescue_expired_callbacks", "expired_callback"),
+  dispatchRescueFollowUps,
+  retention,
+  backlog,
+];
+
+/** How long a tick goes on beginning pages, in milliseconds: it should be over before the next one begins. */
+const TICK_BUDGET_MS = 45_000;
+
+/** What a task came to. */
+export type TaskResult =
+  | ({ readonly task: string; readonly ok: true } & TaskReport)
+  | { readonly task: string; readonly ok: false; readonly error: unknown };
+
+/**
+ * Runs every task once, one after the other. A task that fails is reported and the next one runs. A tick may come late, twice,
+ * or while another is running: every statement is guarded, and skips the rows that another tick holds.
+ *
+ * @returns one result a task; the caller decides what a failure means
+ */
+export async function runTick(
+  deps: Omit<TickDeps, "database" | "deadlineMs"> & { readonly database: () => Database },
+  tasks: readonly Task[] = TASKS,
+): Promise<readonly TaskResult[]> {
+  const { clock, log } = deps;
+  const deadlineMs = clock() + TICK_BUDGET_MS;
+  const results: TaskResult[] = [];
+  for (const task of tasks) {
+    const startedAt = clock();
+    const database = countRoundTrips(deps.database);
+    const result = await runTask(task, { ...deps, database, deadlineMs });
+    results.push(result);
+    const line = {
+      event: "tick_task",
+      task: task.name,
+      durationMs: clock() - startedAt,
+      roundTrips: database.roundTrips,
+    };
+    if (result.ok) {
+      log({ ...line, level: "info", counts: { ...result.counts, exhausted: result.exhausted } });
+    } else {
+      const { error } = result;
+      const reason = error instanceof DatabaseError ? error.message : nameOf(error);
+      log({
+        ...line,
+        level: "error",
+        sqlState: error instanceof DatabaseError ? error.sqlState : null,
+        reason,
+      });
+    }
+  }
+  return results;
+}
+
+async function runTask(task: Task, deps: TickDeps): Promise<TaskResult> {
+  try {
+    return { task: task.name, ok: true, ...(await task.runOnce(deps)) };
+  } catch (error) {
+    return { task: task.name, ok: false, error };
+  }
+}
+
+/** An error's name and not its message: a message may quote what was stored. */
+function nameOf(error: unknown): string {
+  return error instanceof Error ? error.name : typeof error;
+}

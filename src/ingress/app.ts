@@ -1,0 +1,77 @@
+import type { MiddlewareHandler } from "hono";
+import { Hono } from "hono/tiny";
+import { DatabaseError } from "../shared/db/errors.ts";
+import { countRoundTrips } from "../shared/db/port.ts";
+import { limitBody } from "./body.ts";
+import { type IngressContext, type IngressDeps, type IngressEnv, refuse } from "./context.ts";
+import { complete } from "./routes/complete.ts";
+import { fail } from "./routes/fail.ts";
+import { healthz, readyz } from "./routes/health.ts";
+import { heartbeat } from "./routes/heartbeat.ts";
+import { retry } from "./routes/retry.ts";
+import { authenticate } from "./signature.ts";
+import type { Refusal } from "./wire-errors.ts";
+
+/**
+ * The HTTP surface: the four callback actions and two health checks, nothing else. No UI, no admin routes, no CORS.
+ *
+ * The order of a callback's checks: route, method, configuration, signature, UUID, size, content type, encoding, JSON, shape;
+ * then the database. Whatever refuses a request refuses it before the first statement.
+ */
+export function createApp(deps: IngressDeps): Hono<IngressEnv> {
+  const app = new Hono<IngressEnv>();
+  app.use(logRequest(deps));
+  app.get("/healthz", healthz);
+  app.get("/readyz", readyz(deps));
+  for (const path of ["/healthz", "/readyz"])
+    app.all(path, refuseAll({ type: "wrong_method", allow: "GET, HEAD" }));
+  mountCallbacks(app, deps);
+  app.notFound(refuseAll({ type: "no_route" }));
+  app.onError((error, c) => {
+    const sqlState = error instanceof DatabaseError ? error.sqlState : undefined;
+    // An error's name and not its message: a message may quote what was sent.
+    c.set("entry", { ...c.get("entry"), sqlState, reason: error.name });
+    return refuse(c, { type: "thrown", error });
+  });
+  return app;
+}
+
+function mountCallbacks(app: Hono<IngressEnv>, deps: IngressDeps): void {
+  const { callbacks, database } = deps.config;
+  if (!callbacks.ok) {
+    app.post("*", refuseAll({ type: "misconfigured", problem: callbacks.error }));
+    return;
+  }
+  const { pathPrefix } = callbacks.value;
+  const actions = { complete: complete(deps), fail: fail(deps), retry: retry(deps), heartbeat: heartbeat() };
+  for (const [action, handler] of Object.entries(actions)) {
+    const path = `${pathPrefix}/:callback_id/${action}`;
+    if (database.ok) app.post(path, authenticate(callbacks.value), limitBody, handler);
+    else app.post(path, refuseAll({ type: "misconfigured", problem: database.error }));
+    app.all(path, refuseAll({ type: "wrong_method", allow: "POST" }));
+  }
+}
+
+function refuseAll(refusal: Refusal) {
+  return (c: IngressContext): Response => refuse(c, refusal);
+}
+
+/** One line a request, written when its answer is ready. The path isn't in it: its query may hold a signature. */
+function logRequest({ database, log, clock }: IngressDeps): MiddlewareHandler<IngressEnv> {
+  return async (c, next) => {
+    const startedAt = clock();
+    const counted = countRoundTrips(database);
+    c.set("database", counted);
+    c.set("entry", {});
+    await next();
+    const { status } = c.res;
+    log({
+      level: status >= 500 ? "error" : status >= 400 ? "warn" : "info",
+      event: "request",
+      ...c.get("entry"),
+      status,
+      durationMs: clock() - startedAt,
+      roundTrips: counted.roundTrips,
+    });
+  };
+}

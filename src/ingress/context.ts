@@ -1,0 +1,38 @@
+import type { Context } from "hono";
+import type { Database } from "../shared/db/port.ts";
+import type { Config } from "../shared/env.ts";
+import type { CallbackId } from "../shared/ids.ts";
+import type { Log, LogEntry } from "../shared/log.ts";
+import type { RegistryView } from "../shared/registry/define.ts";
+import { type Refusal, toWireError } from "./wire-errors.ts";
+
+/** What the ingress is made of. */
+export interface IngressDeps {
+  readonly config: Config;
+  readonly registry: RegistryView;
+  readonly log: Log;
+  /** A database for one request: on Workers, I/O belongs to the request that began it. */
+  readonly database: () => Database;
+  /** Milliseconds of some clock, for durations in the log. */
+  readonly clock: () => number;
+}
+
+/** What the steps of one request hand to each other. */
+export interface IngressEnv {
+  Variables: {
+    /** Set once the signature and the UUID were checked. */
+    callbackId: CallbackId;
+    database: Database & { readonly roundTrips: number };
+    startedAt: number;
+    /** Completes the request's log line. */
+    entry: Partial<LogEntry>;
+  };
+}
+export type IngressContext = Context<IngressEnv>;
+
+/** Answers with an error, and leaves its code for the log line. */
+export function refuse(c: IngressContext, refusal: Refusal): Response {
+  const { status, code, error, headers } = toWireError(refusal);
+  c.set("entry", { ...c.get("entry"), status, code });
+  return c.json({ error, code }, status, headers);
+}

@@ -1,0 +1,46 @@
+import * as v from "valibot";
+import { DEFAULT_CALLBACK_TIMEOUT_SECONDS, MAX_CALLBACK_TIMEOUT_SECONDS } from "../../shared/callback.ts";
+import { unreachable } from "../../shared/result.ts";
+import { extendCallback } from "../../shared/use-cases/extend-callback.ts";
+import { readBody } from "../body.ts";
+import { type IngressContext, refuse } from "../context.ts";
+import { stateOnTheWire } from "../wire-states.ts";
+
+const Body = v.strictObject({ timeout_seconds: v.optional(v.number()) });
+
+/** POST {prefix}/{callback_id}/heartbeat `{"timeout_seconds"?: number}`: the callback now times out that far from now. */
+export function heartbeat() {
+  return async (c: IngressContext): Promise<Response> => {
+    const body = await readBody(c, Body);
+    if (!body.ok) return refuse(c, body.error);
+    const { timeout_seconds: seconds = DEFAULT_CALLBACK_TIMEOUT_SECONDS } = body.value;
+    const wrong = whyNoTimeout(seconds);
+    if (wrong !== null) return refuse(c, { type: "invalid", reason: wrong });
+
+    const id = c.get("callbackId");
+    c.set("entry", { ...c.get("entry"), action: "heartbeat" });
+    const extended = await extendCallback(c.get("database"), id, seconds);
+    switch (extended.status) {
+      case "extended":
+        return c.json({ id: extended.jobId, state: stateOnTheWire(extended.state) });
+      case "not_found":
+        return refuse(c, { type: "callback_not_found", callbackId: id });
+      case "already_resolved":
+        return refuse(c, { type: "callback_already_resolved", callbackId: id });
+      case "gone":
+        return refuse(c, { type: "callback_gone", callbackId: id, how: extended.how });
+      default:
+        return unreachable(extended);
+    }
+  };
+}
+
+function whyNoTimeout(seconds: number): string | null {
+  // -0 is refused with the negative numbers, as the reference does.
+  if (!Number.isFinite(seconds) || seconds < 0 || Object.is(seconds, -0)) {
+    return "timeout_seconds must be a finite, non-negative number";
+  }
+  return seconds > MAX_CALLBACK_TIMEOUT_SECONDS
+    ? `timeout_seconds must be at most ${MAX_CALLBACK_TIMEOUT_SECONDS}`
+    : null;
+}

@@ -1,0 +1,71 @@
+import { runHooks } from "../../shared/registry/plan.ts";
+import { unreachable } from "../../shared/result.ts";
+import type { CallbackAction } from "../../shared/transitions.ts";
+import { type Resolution, resolveCallback } from "../../shared/use-cases/resolve-callback.ts";
+import { type IngressContext, type IngressDeps, refuse } from "../context.ts";
+import { stateOnTheWire } from "../wire-states.ts";
+
+/** The common end of complete, fail and retry: resolve, log, answer, and observe after the commit. */
+export async function resolve(
+  deps: IngressDeps,
+  c: IngressContext,
+  action: CallbackAction,
+): Promise<Response> {
+  const id = c.get("callbackId");
+  const resolution = await resolveCallback(c.get("database"), deps.registry, id, action);
+  note(deps, c, action, resolution);
+  switch (resolution.status) {
+    case "moved":
+      observe(deps, c, resolution);
+      return c.json({ id: resolution.jobId, state: stateOnTheWire(resolution.state) });
+    case "duplicate":
+      return c.json({ id: resolution.jobId, state: stateOnTheWire(resolution.state), duplicate: true });
+    case "not_found":
+      return refuse(c, { type: "callback_not_found", callbackId: id });
+    case "already_resolved":
+      return refuse(c, { type: "callback_already_resolved", callbackId: id });
+    case "gone":
+      return refuse(c, { type: "callback_gone", callbackId: id, how: resolution.how });
+    case "still_running":
+      return refuse(c, { type: "job_still_running" });
+    case "follow_up_failed":
+      return refuse(c, { type: "follow_up_failed" });
+    default:
+      return unreachable(resolution);
+  }
+}
+
+/** Adds to the request's log line what became of the callback. */
+function note({ log }: IngressDeps, c: IngressContext, action: CallbackAction, resolution: Resolution): void {
+  const entry = { ...c.get("entry"), action: action.type };
+  c.set("entry", entry);
+  if (resolution.status === "not_found") return;
+  const { status, jobId, kind } = resolution;
+  c.set("entry", {
+    ...entry,
+    jobId,
+    kind,
+    ...(status === "duplicate" && { duplicate: true }),
+    ...(status === "follow_up_failed" && { reason: resolution.failure.reason }),
+    ...(status === "moved" && {
+      outcome: resolution.ended?.outcome ?? null,
+      followUpIds: resolution.followUps.map((followUp) => followUp.id),
+      deduplicated: resolution.deduplicated,
+    }),
+  });
+  if (status === "moved" && !resolution.knownKind) {
+    const reason = "this build's registry doesn't know the kind: the job moved without follow-ups";
+    log({ level: "warn", event: "registry_drift", jobId, kind, reason });
+  }
+}
+
+function observe(
+  { registry, log }: IngressDeps,
+  c: IngressContext,
+  { ended, jobId, kind }: Resolution & { readonly status: "moved" },
+): void {
+  if (ended === null || registry.hooks(kind).length === 0) return;
+  c.executionCtx.waitUntil(
+    runHooks(registry, ended, (reason) => log({ level: "warn", event: "hook_failed", jobId, kind, reason })),
+  );
+}

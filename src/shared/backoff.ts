@@ -1,0 +1,15 @@
+/** The longest pause between two attempts, in seconds: a day. */
+export const MAX_BACKOFF_SECONDS = 86_400;
+/** The share of the pause that chance may add, so that jobs that failed together don't come back together. */
+const JITTER = 0.25;
+
+/**
+ * SQL for the pause before the next attempt, in seconds: 2^attempt, up to a quarter more by chance, a day at most (the
+ * reference's back-off).
+ *
+ * @param attempt SQL for the number of the attempt that ended
+ */
+export function backoffSecondsSql(attempt: string): string {
+  // The exponent is capped where the day has long been reached, so that 1000 attempts don't overflow.
+  return `least(power(2, least(${attempt}, 20)) * (1 + random() * ${JITTER}), ${MAX_BACKOFF_SECONDS})`;
+}

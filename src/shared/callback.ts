@@ -1,0 +1,46 @@
+import type { CallbackId, JobId, RunLease } from "./ids.ts";
+import type { JobState } from "./job.ts";
+import type { Json } from "./json.ts";
+
+/**
+ * The states of a callback, and who leaves it there:
+ *
+ * - `pending`: its job waits for it, or runs and will. Exactly one per job.
+ * - `completed`, `failed`, `retried`, `resumed`: resolved from outside, by that action.
+ * - `expired`: the expiry sweep gave it up.
+ * - `cancelled`: its job was cancelled, retried by hand, or rescued while running.
+ * - `superseded`: its attempt registered another one.
+ */
+export const CALLBACK_STATES = [
+  "pending",
+  "completed",
+  "failed",
+  "retried",
+  "resumed",
+  "expired",
+  "cancelled",
+  "superseded",
+] as const;
+export type CallbackState = (typeof CALLBACK_STATES)[number];
+
+/** One wait of one attempt. */
+export interface CallbackRow {
+  readonly id: CallbackId;
+  readonly jobId: JobId;
+  readonly runLease: RunLease;
+  /** What the handler calls this wait; "" for the only one. */
+  readonly name: string;
+  readonly state: CallbackState;
+  readonly timeoutAt: Date;
+  readonly createdAt: Date;
+  readonly resolvedAt: Date | null;
+  /** The state its resolution moved the job to, where it was resolved from outside. */
+  readonly resolvedTo: JobState | null;
+  readonly payload: Json;
+  readonly error: string | null;
+}
+
+/** How long a wait may last where nobody says, in seconds: every wait ends. The reference's default. */
+export const DEFAULT_CALLBACK_TIMEOUT_SECONDS = 3600;
+/** The longest wait, in seconds: a year. */
+export const MAX_CALLBACK_TIMEOUT_SECONDS = 31_536_000;

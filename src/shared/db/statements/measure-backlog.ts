@@ -1,0 +1,40 @@
+import type { Statement } from "../port.ts";
+import { nullable, number } from "../rows.ts";
+import { HEARTBEAT_STALE_SECONDS } from "./rescue-jobs.ts";
+
+/** What should be zero or `null` after a tick. Ages in seconds; `null`: there is none. */
+export interface Backlog {
+  readonly oldestStaleHeartbeatSeconds: number | null;
+  readonly oldestOverrunDeadlineSeconds: number | null;
+  readonly oldestExpiredCallbackSeconds: number | null;
+  readonly oldestDueRescueFollowUpSeconds: number | null;
+  /** Rescue follow-ups that failed too often and now need a person. */
+  readonly abandonedRescueFollowUps: number;
+}
+
+/** Measures what the tick left behind: one index look-up each. */
+export function measureBacklog(): Statement<Backlog> {
+  return {
+    text: SQL,
+    values: [],
+    decode: ([row = {}]) => ({
+      oldestStaleHeartbeatSeconds: nullable(row, "heartbeat", number),
+      oldestOverrunDeadlineSeconds: nullable(row, "deadline", number),
+      oldestExpiredCallbackSeconds: nullable(row, "callback", number),
+      oldestDueRescueFollowUpSeconds: nullable(row, "follow_up", number),
+      abandonedRescueFollowUps: number(row, "abandoned"),
+    }),
+  };
+}
+
+const seconds = (since: string) => `round(extract(epoch FROM now() - ${since}))::float8`;
+
+const SQL = `
+SELECT
+  (SELECT ${seconds("min(heartbeat_at)")}
+    FROM awa_edge.jobs WHERE state = 'running' AND heartbeat_at < now() - make_interval(secs => ${HEARTBEAT_STALE_SECONDS})) AS heartbeat,
+  (SELECT ${seconds("min(deadline_at)")} FROM awa_edge.jobs WHERE state = 'running' AND deadline_at < now()) AS deadline,
+  (SELECT ${seconds("min(timeout_at)")} FROM awa_edge.callbacks WHERE state = 'pending' AND timeout_at < now()) AS callback,
+  (SELECT ${seconds("min(next_attempt_at)")} FROM awa_edge.rescue_followups
+    WHERE abandoned_at IS NULL AND next_attempt_at < now()) AS follow_up,
+  (SELECT count(*) FROM awa_edge.rescue_followups WHERE abandoned_at IS NOT NULL) AS abandoned`;

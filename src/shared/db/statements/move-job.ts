@@ -1,0 +1,129 @@
+import type { CallbackId, JobId, RunLease } from "../../ids.ts";
+import type { JobState } from "../../job.ts";
+import type { Json } from "../../json.ts";
+import type { Outcome } from "../../outcome.ts";
+import type { JobInsert } from "../../registry/job-insert.ts";
+import type { Move } from "../../transitions.ts";
+import type { Statement } from "../port.ts";
+import { json } from "../rows.ts";
+import {
+  encodeJobInserts,
+  type InsertedJob,
+  insertedJobsSql,
+  insertJobsSql,
+  jobRecordsSql,
+  wakeUpSql,
+} from "./insert-jobs.ts";
+
+/** What the move was planned for. Any difference, and the statement matches nothing. */
+export interface MoveGuard {
+  readonly jobId: JobId;
+  readonly state: JobState;
+  readonly runLease: RunLease;
+  readonly callbackId: CallbackId | null;
+}
+
+/** What becomes of the pending callback. */
+export interface CallbackResolution {
+  readonly state: "completed" | "failed" | "retried" | "resumed" | "cancelled";
+  readonly payload: Json | undefined;
+  readonly error: string | null;
+}
+
+/** `moved: false`: stale, nothing was changed and nothing enqueued. */
+export type MoveResult =
+  | { readonly moved: true; readonly followUps: readonly InsertedJob[] }
+  | { readonly moved: false };
+
+/**
+ * Moves a job, resolves its callback, inserts the follow-ups and wakes their queues, all in one statement: if any part
+ * fails, Postgres undoes the whole of it.
+ *
+ * Guard: id, state, run lease and callback, in the WHERE of the UPDATE. A second writer on the same attempt waits for the
+ * row, sees the guard no longer hold, and gets zero rows: no callback, no follow-up, no wake-up.
+ *
+ * The job's row is written before the callback's, as in every statement, so that no two of them can deadlock.
+ */
+export function moveIfUnchanged(
+  guard: MoveGuard,
+  move: Move,
+  resolution: CallbackResolution,
+  followUps: readonly JobInsert[],
+  now: Date,
+): Statement<MoveResult> {
+  const { job, ended, error } = move;
+  const fromOutside = resolution.state !== "cancelled";
+  const outcome: Outcome | null = ended?.outcome ?? null;
+  return {
+    text: SQL,
+    values: [
+      guard.jobId,
+      guard.state,
+      guard.runLease,
+      guard.callbackId,
+      job.state,
+      job.attempt,
+      job.runAt.toISOString(),
+      job.finalizedAt?.toISOString() ?? null,
+      error === null ? null : JSON.stringify(error),
+      job.state === "completed" ? JSON.stringify(job.result) : null,
+      job.deadLetter?.at.toISOString() ?? null,
+      job.deadLetter?.reason ?? null,
+      resolution.state,
+      now.toISOString(),
+      fromOutside ? job.state : null,
+      resolution.payload === undefined ? null : JSON.stringify(resolution.payload),
+      resolution.error,
+      encodeJobInserts(followUps),
+      outcome,
+    ],
+    decode: ([row]) =>
+      row === undefined
+        ? { moved: false }
+        : { moved: true, followUps: json(row, "follow_ups") as unknown as readonly InsertedJob[] },
+  };
+}
+
+const SQL = `
+WITH moved AS (
+  UPDATE awa_edge.jobs SET
+    state = $5::text,
+    attempt = $6::smallint,
+    run_at = $7::timestamptz,
+    finalized_at = $8::timestamptz,
+    heartbeat_at = CASE WHEN $5::text = 'running' THEN heartbeat_at END,
+    deadline_at = CASE WHEN $5::text = 'running' THEN deadline_at END,
+    callback_id = NULL,
+    errors = CASE
+      WHEN $9::text IS NULL THEN errors
+      WHEN jsonb_array_length(errors) >= 100 THEN (errors - 0) || $9::text::jsonb
+      ELSE errors || $9::text::jsonb END,
+    progress = CASE WHEN $5::text = 'completed' THEN NULL ELSE progress END,
+    result = CASE WHEN $5::text = 'completed' THEN $10::text::jsonb ELSE result END,
+    dead_lettered_at = $11::timestamptz,
+    dead_letter_reason = $12::text
+  WHERE id = $1::bigint
+    AND state = $2::text
+    AND run_lease = $3::bigint
+    AND callback_id IS NOT DISTINCT FROM $4::uuid
+  RETURNING id, queue, state, run_lease
+), resolved AS (
+  UPDATE awa_edge.callbacks c SET
+    state = $13::text,
+    resolved_at = $14::timestamptz,
+    resolved_to = $15::text,
+    payload = $16::text::jsonb,
+    error = $17::text
+  FROM moved
+  WHERE c.id = $4::uuid AND c.job_id = moved.id AND c.state = 'pending'
+), follow_up AS (
+  ${insertJobsSql(`moved, ${jobRecordsSql("$18")}`, {
+    jobId: "moved.id",
+    outcome: "$19::text",
+    runLease: "moved.run_lease",
+  })}
+), wake_up AS (
+  ${wakeUpSql("(SELECT queue, state FROM follow_up UNION ALL SELECT queue, state FROM moved) ready")}
+)
+SELECT ${insertedJobsSql("follow_up")} AS follow_ups, (SELECT count(*) FROM wake_up) AS woken
+FROM moved`;

@@ -1,0 +1,39 @@
+import type { CallbackRow } from "../../callback.ts";
+import type { JobId } from "../../ids.ts";
+import type { JobRow } from "../../job.ts";
+import type { Statement } from "../port.ts";
+import { date, decodeJob, jobColumns } from "../rows.ts";
+import { callbackColumns, decodeCallback } from "./read-callback.ts";
+
+/** A job and the database's clock, in whole milliseconds. */
+export interface JobReading {
+  readonly job: JobRow;
+  readonly now: Date;
+}
+
+/** Reads a job; `null` where there is none. */
+export function readJob(id: JobId): Statement<JobReading | null> {
+  return {
+    text: `SELECT ${jobColumns("j")}, date_trunc('milliseconds', now()) AS now FROM awa_edge.jobs j WHERE j.id = $1::bigint`,
+    values: [id],
+    decode: ([row]) => (row === undefined ? null : { job: decodeJob(row), now: date(row, "now") }),
+  };
+}
+
+/** Reads the callbacks of a job, the oldest first. */
+export function readCallbacksOfJob(id: JobId): Statement<readonly CallbackRow[]> {
+  return {
+    text: `SELECT ${callbackColumns("c")} FROM awa_edge.callbacks c WHERE c.job_id = $1::bigint ORDER BY c.created_at, c.id`,
+    values: [id],
+    decode: (rows) => rows.map(decodeCallback),
+  };
+}
+
+/** Reads the jobs that a job's outcomes enqueued, the oldest first. */
+export function readFollowUpsOfJob(id: JobId): Statement<readonly JobRow[]> {
+  return {
+    text: `SELECT ${jobColumns("j")} FROM awa_edge.jobs j WHERE j.trigger_job_id = $1::bigint ORDER BY j.id`,
+    values: [id],
+    decode: (rows) => rows.map(decodeJob),
+  };
+}

@@ -1,0 +1,148 @@
+import { DEFAULT_RETENTION, type Retention } from "./db/statements/delete-ended.ts";
+import { err, ok, type Result } from "./result.ts";
+import type { SecretHex } from "./signature.ts";
+
+/** The bindings that the Worker reads; this file is the only one that does. */
+export type Bindings = Readonly<Record<string, unknown>>;
+
+/** How the database is reached. */
+export interface DatabaseConfig {
+  readonly connectionString: string;
+  /** The URL of Neon's HTTP protocol where it isn't Neon's own: local development. */
+  readonly fetchEndpoint: string | undefined;
+}
+
+/** How callbacks are received. */
+export interface CallbackConfig {
+  /** The live secrets: the first signs, all verify. Empty: unsigned mode, switched on by name. */
+  readonly secrets: readonly SecretHex[];
+  /** Starts with a slash and doesn't end with one. */
+  readonly pathPrefix: string;
+}
+
+/** Everything, parsed once. The parts fail on their own: a bad callback secret must not stop the rescues. */
+export interface Config {
+  readonly database: Result<DatabaseConfig, ConfigProblem>;
+  readonly callbacks: Result<CallbackConfig, ConfigProblem>;
+  readonly retention: Result<Retention, ConfigProblem>;
+}
+
+/** What is wrong and what to do: names the variable, never its content. */
+export type ConfigProblem = string;
+
+export const DEFAULT_CALLBACK_PATH_PREFIX = "/api/callbacks";
+const SECRET = /^[0-9a-f]{64}$/i;
+const MAX_RETENTION_SECONDS = 3_153_600_000;
+
+/** Parses the bindings. Never throws, reads nothing else, and quotes no value. */
+export function parseEnv(env: Bindings): Config {
+  return { database: parseDatabase(env), callbacks: parseCallbacks(env), retention: parseRetention(env) };
+}
+
+function parseDatabase(env: Bindings): Result<DatabaseConfig, ConfigProblem> {
+  const connectionString = variable(env, "DATABASE_URL");
+  if (!connectionString.ok) return connectionString;
+  if (connectionString.value === undefined) {
+    return err(
+      "DATABASE_URL is not set: set it to a postgres:// URL, with `wrangler secret put DATABASE_URL`",
+    );
+  }
+  const url = URL.parse(connectionString.value);
+  const whole =
+    url !== null && /^postgres(ql)?:$/.test(url.protocol) && url.hostname !== "" && url.username !== "";
+  if (!whole || url.pathname.length < 2) {
+    return err("DATABASE_URL is not a postgres://user:password@host/database URL: correct it");
+  }
+  const fetchEndpoint = variable(env, "NEON_FETCH_ENDPOINT");
+  if (!fetchEndpoint.ok) return fetchEndpoint;
+  const endpoint = fetchEndpoint.value === undefined ? undefined : URL.parse(fetchEndpoint.value);
+  if (endpoint === null || (endpoint !== undefined && !/^https?:$/.test(endpoint.protocol))) {
+    return err("NEON_FETCH_ENDPOINT is not an http(s) URL: correct it, or remove it outside development");
+  }
+  return ok({ connectionString: connectionString.value, fetchEndpoint: fetchEndpoint.value });
+}
+
+function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
+  const pathPrefix = parsePathPrefix(env);
+  if (!pathPrefix.ok) return pathPrefix;
+  const allowUnsigned = variable(env, "AWA_CALLBACK_ALLOW_UNSIGNED");
+  if (!allowUnsigned.ok) return allowUnsigned;
+  if (
+    allowUnsigned.value !== undefined &&
+    allowUnsigned.value !== "true" &&
+    allowUnsigned.value !== "false"
+  ) {
+    return err("AWA_CALLBACK_ALLOW_UNSIGNED is neither true nor false: set one of the two, or remove it");
+  }
+  const secret = variable(env, "AWA_CALLBACK_HMAC_SECRET");
+  if (!secret.ok) return secret;
+  if (allowUnsigned.value === "true") {
+    return secret.value === undefined
+      ? ok({ secrets: [], pathPrefix: pathPrefix.value })
+      : err(
+          "AWA_CALLBACK_HMAC_SECRET and AWA_CALLBACK_ALLOW_UNSIGNED=true contradict each other: remove one of them",
+        );
+  }
+  if (secret.value === undefined) {
+    return err(
+      "AWA_CALLBACK_HMAC_SECRET is not set: every callback is refused. Set it to 64 hexadecimal digits (`openssl rand -hex 32`) with `wrangler secret put AWA_CALLBACK_HMAC_SECRET`",
+    );
+  }
+  const secrets = secret.value.split(",");
+  if (secrets.some((candidate) => /\s/.test(candidate))) {
+    return err("AWA_CALLBACK_HMAC_SECRET contains white space: paste it again without");
+  }
+  if (!secrets.every((candidate) => SECRET.test(candidate))) {
+    return err(
+      "AWA_CALLBACK_HMAC_SECRET is not 64 hexadecimal digits (several secrets are separated by commas): correct it",
+    );
+  }
+  return ok({ secrets: secrets.map((candidate) => candidate.toLowerCase()), pathPrefix: pathPrefix.value });
+}
+
+function parsePathPrefix(env: Bindings): Result<string, ConfigProblem> {
+  const given = variable(env, "AWA_CALLBACK_PATH_PREFIX");
+  if (!given.ok) return given;
+  const path = `/${(given.value ?? DEFAULT_CALLBACK_PATH_PREFIX).replace(/^\/+|\/+$/g, "")}`;
+  return /^(\/[A-Za-z0-9._~-]+)+$/.test(path)
+    ? ok(path)
+    : err(
+        "AWA_CALLBACK_PATH_PREFIX is not a path such as /api/callbacks: use letters, digits and . _ ~ - between slashes",
+      );
+}
+
+function parseRetention(env: Bindings): Result<Retention, ConfigProblem> {
+  const seconds = {
+    completedSeconds: period(env, "AWA_COMPLETED_RETENTION_SECONDS", DEFAULT_RETENTION.completedSeconds),
+    failedSeconds: period(env, "AWA_FAILED_RETENTION_SECONDS", DEFAULT_RETENTION.failedSeconds),
+    deadLetterSeconds: period(env, "AWA_DEAD_LETTER_RETENTION_SECONDS", DEFAULT_RETENTION.deadLetterSeconds),
+  };
+  const { completedSeconds, failedSeconds, deadLetterSeconds } = seconds;
+  if (!completedSeconds.ok) return completedSeconds;
+  if (!failedSeconds.ok) return failedSeconds;
+  if (!deadLetterSeconds.ok) return deadLetterSeconds;
+  return ok({
+    completedSeconds: completedSeconds.value,
+    failedSeconds: failedSeconds.value,
+    deadLetterSeconds: deadLetterSeconds.value,
+  });
+}
+
+function period(env: Bindings, name: string, fallback: number): Result<number, ConfigProblem> {
+  const given = variable(env, name);
+  if (!given.ok) return given;
+  if (given.value === undefined) return ok(fallback);
+  const seconds = /^[0-9]{1,10}$/.test(given.value) ? Number(given.value) : Number.NaN;
+  return seconds <= MAX_RETENTION_SECONDS
+    ? ok(seconds)
+    : err(`${name} is not a whole number of seconds up to ${MAX_RETENTION_SECONDS}: correct it`);
+}
+
+/** A text variable; empty counts as not set, and white space around it as a slip of the clipboard. */
+function variable(env: Bindings, name: string): Result<string | undefined, ConfigProblem> {
+  const value = env[name];
+  if (value === undefined || value === "") return ok(undefined);
+  if (typeof value !== "string") return err(`${name} is not a text variable: set it as one`);
+  if (value.trim() !== value) return err(`${name} begins or ends with white space: paste it again without`);
+  return ok(value);
+}

@@ -1,0 +1,73 @@
+/** What JSON can hold. */
+export type Json = null | boolean | number | string | readonly Json[] | JsonObject;
+export interface JsonObject {
+  readonly [key: string]: Json;
+}
+
+/**
+ * Nesting that we accept. Postgres's own JSON parser gives up at a few thousand levels and JSON.stringify overflows
+ * the stack; nothing that a person meant is nested this deep.
+ */
+export const MAX_JSON_DEPTH = 128;
+
+/**
+ * Says why a value can't be stored as jsonb without loss, or `null` where it can.
+ *
+ * Refused: NUL characters and lone surrogates (Postgres can't store them), numbers that aren't finite (JSON would
+ * silently write null), nesting deeper than {@link MAX_JSON_DEPTH}, and everything that isn't plain JSON data (a Date, a
+ * Map, a function, a promise, a bigint). A property whose value is `undefined` counts as absent, as in JSON.stringify.
+ *
+ * The reason names the place by its position, never by content: it may reach a log.
+ *
+ * @param value what is to be stored
+ * @param at how the reason calls the value, for example "payload"
+ */
+export function whyUnstorable(value: unknown, at: string): string | null {
+  return why(value, at, 0);
+}
+
+/** Narrows a value to Json by the rules of {@link whyUnstorable}. */
+export function isStorable(value: unknown): value is Json {
+  return value !== undefined && whyUnstorable(value, "value") === null;
+}
+
+/** Says why Postgres can't store a text, or `null` where it can. */
+export function whyUnstorableText(text: string, at: string): string | null {
+  if (text.includes("\0")) return `${at} contains a NUL character, which Postgres can't store`;
+  if (!text.isWellFormed()) return `${at} contains half of a surrogate pair, which isn't valid Unicode`;
+  return null;
+}
+
+function why(value: unknown, at: string, depth: number): string | null {
+  switch (typeof value) {
+    case "boolean":
+      return null;
+    case "number":
+      return Number.isFinite(value) ? null : `${at} contains a number that isn't finite`;
+    case "string":
+      return whyUnstorableText(value, at);
+    case "object":
+      break;
+    default:
+      return `${at} contains a ${typeof value}, which JSON can't hold`;
+  }
+  if (value === null) return null;
+  if (depth >= MAX_JSON_DEPTH) return `${at} is nested deeper than ${MAX_JSON_DEPTH} levels`;
+  if (Array.isArray(value)) {
+    for (const item of value) {
+      const reason = why(item, at, depth + 1);
+      if (reason !== null) return reason;
+    }
+    return null;
+  }
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) {
+    return `${at} contains an object that isn't plain data, such as a Date, a Map or a promise`;
+  }
+  for (const [key, item] of Object.entries(value)) {
+    if (item === undefined) continue;
+    const reason = whyUnstorableText(key, at) ?? why(item, at, depth + 1);
+    if (reason !== null) return reason;
+  }
+  return null;
+}

@@ -1,0 +1,148 @@
+import { type AttemptError, type JobRow, MAX_ERRORS } from "./job.ts";
+import type { Json } from "./json.ts";
+import type { DeadLetterReason, OutcomeContext } from "./outcome.ts";
+import type { Ended } from "./registry/plan.ts";
+
+/** What the outside world may do with a pending callback. `resume` lets a handler go on with the payload. */
+export type CallbackAction =
+  | { readonly type: "complete"; readonly payload: Json }
+  | { readonly type: "resume"; readonly payload: Json }
+  | { readonly type: "fail"; readonly error: string }
+  | { readonly type: "retry" };
+
+/** The state that an action leaves its callback in: a callback tells which action resolved it. */
+export const CALLBACK_STATE_AFTER = {
+  complete: "completed",
+  resume: "resumed",
+  fail: "failed",
+  retry: "retried",
+} as const satisfies Record<CallbackAction["type"], string>;
+
+/** The text stored and given to follow-ups where a callback asks for another attempt. */
+export const RETRY_REQUESTED = "retry requested by callback";
+
+/** A job that a callback can still move. */
+export type Waiting = JobRow<"running" | "waiting_external">;
+
+/** A planned move: the job as it will be, and the outcome that closures and hooks hear of (a resume has none). */
+export interface Move<E extends Ended | null = Ended | null> {
+  readonly job: JobRow;
+  readonly ended: E;
+  /** The entry that the move adds to `job.errors`. */
+  readonly error: AttemptError | null;
+}
+
+/** What a transition needs to know beside the job. */
+export interface Circumstances {
+  /** The database's time of the read. */
+  readonly now: Date;
+  /** Whether the job's queue marks failed jobs as dead letters. */
+  readonly keepsDeadLetters: boolean;
+}
+
+/**
+ * What a callback does to its job. Pure; the guard that makes it safe stands in the statement that writes it.
+ *
+ * A retry keeps the attempt count and so stays bounded by maxAttempts: at the last attempt it fails the job. (The reference
+ * starts again at 0, without end.) A resume gives the attempt back: the claim that follows spends the same one.
+ *
+ * @returns the move, or `null` where the job has to be parked first: only complete, fail and resume are for a job that is
+ *   still running
+ */
+export function applyCallback(
+  job: Waiting,
+  action: CallbackAction,
+  circumstances: Circumstances,
+): Move | null {
+  const { now } = circumstances;
+  switch (action.type) {
+    case "complete": {
+      const completed: JobRow<"completed"> = {
+        ...end(job, now),
+        state: "completed",
+        progress: null,
+        result: action.payload,
+      };
+      return { job: completed, ended: { outcome: "completed", job: completed, context: {} }, error: null };
+    }
+    case "fail":
+      return fail(job, action.error, "callback_failed", circumstances);
+    case "retry": {
+      if (job.state === "running") return null;
+      if (job.attempt >= job.maxAttempts) {
+        return fail(job, RETRY_REQUESTED, "max_attempts_exhausted", circumstances);
+      }
+      const error = attemptError(job, RETRY_REQUESTED, now);
+      const available: JobRow<"available"> = {
+        ...withError(job, error),
+        ...AT_REST,
+        state: "available",
+        runAt: now,
+      };
+      const context: OutcomeContext["retried"] = {
+        error: RETRY_REQUESTED,
+        attempt: job.attempt,
+        nextRunAt: now,
+      };
+      return { job: available, ended: { outcome: "retried", job: available, context }, error };
+    }
+    case "resume": {
+      // Early: the handler is still running and finds the payload when it comes to wait.
+      if (job.state === "running") return { job: { ...job, callbackId: null }, ended: null, error: null };
+      const available: JobRow<"available"> = {
+        ...job,
+        ...AT_REST,
+        state: "available",
+        runAt: now,
+        attempt: Math.max(0, job.attempt - 1),
+      };
+      return { job: available, ended: null, error: null };
+    }
+  }
+}
+
+/** A job that can be cancelled: every one that isn't terminal. */
+export type Cancellable = JobRow<"scheduled" | "available" | "running" | "waiting_external" | "retryable">;
+
+/** Cancels a job, for a reason that is stored and given to follow-ups. Pure, as {@link applyCallback}. */
+export function applyCancel(job: Cancellable, reason: string, now: Date): Move<Ended> {
+  const error = attemptError(job, `cancelled: ${reason}`, now);
+  const cancelled: JobRow<"cancelled"> = { ...withError(end(job, now), error), state: "cancelled" };
+  return { job: cancelled, ended: { outcome: "cancelled", job: cancelled, context: { reason } }, error };
+}
+
+const AT_REST = {
+  heartbeatAt: null,
+  deadlineAt: null,
+  finalizedAt: null,
+  callbackId: null,
+  deadLetter: null,
+} as const;
+
+function end(job: Cancellable, now: Date) {
+  return { ...job, ...AT_REST, finalizedAt: now };
+}
+
+function fail(
+  job: Waiting,
+  text: string,
+  reason: DeadLetterReason,
+  { now, keepsDeadLetters }: Circumstances,
+): Move<Ended> {
+  const error = attemptError(job, text, now);
+  const failed: JobRow<"failed"> = {
+    ...withError(end(job, now), error),
+    state: "failed",
+    deadLetter: keepsDeadLetters ? { at: now, reason } : null,
+  };
+  const context: OutcomeContext["exhausted"] = { error: text, attempt: job.attempt };
+  return { job: failed, ended: { outcome: "exhausted", job: failed, context }, error };
+}
+
+function attemptError(job: JobRow, error: string, now: Date): AttemptError {
+  return { error, attempt: job.attempt, at: now.toISOString() };
+}
+
+function withError<J extends { readonly errors: readonly AttemptError[] }>(job: J, error: AttemptError): J {
+  return { ...job, errors: [...job.errors, error].slice(-MAX_ERRORS) };
+}
