@@ -10,7 +10,7 @@ import { type InsertedJob, insertJobsSql, jobRecord, jobRecordsSql, wakeUpSql } 
 export const DISPATCH_PAGE_ROWS = 2000;
 /** and their bytes: an answer of Neon's is 10 MB at the most, and one row may be large. */
 const DISPATCH_PAGE_BYTES = 4_000_000;
-/** A follow-up that can't be planned this often is abandoned. With the back-off below that takes about a day and a half. */
+/** A follow-up that can't be planned this often is abandoned. With the back-off below that takes about 26 hours. */
 export const MAX_DISPATCH_ATTEMPTS = 12;
 /** The pause after the n-th failure is 2^n minutes, six hours at the most. */
 const MAX_DISPATCH_BACKOFF_MINUTES = 360;

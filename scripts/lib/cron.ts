@@ -1,0 +1,34 @@
+import { Cron } from "croner";
+import type { Scope } from "./lifecycle.ts";
+
+const TRIGGER_TIMEOUT_MS = 60_000;
+
+/**
+ * Fires the Worker's scheduled trigger when the expressions say, as Cloudflare would: `wrangler dev` doesn't by itself. An
+ * expression isn't fired again while its last run still goes on.
+ *
+ * @param workerUrl where `wrangler dev` serves the Worker
+ * @throws Error naming an expression that isn't one
+ */
+export function startCron(scope: Scope, workerUrl: string, expressions: readonly string[]): void {
+  for (const expression of expressions) {
+    // Cloudflare's expressions have five parts, are in UTC, and count the days of the week from 1 = Sunday:
+    // https://developers.cloudflare.com/workers/configuration/cron-triggers/
+    const options = { mode: "5-part", timezone: "UTC", alternativeWeekdays: true, protect: true } as const;
+    const job = new Cron(expression, options, () => fire(scope, workerUrl, expression));
+    scope.defer(() => job.stop());
+  }
+}
+
+async function fire({ signal }: Scope, workerUrl: string, expression: string): Promise<void> {
+  const url = `${workerUrl}/cdn-cgi/handler/scheduled?cron=${encodeURIComponent(expression)}`;
+  try {
+    const response = await fetch(url, {
+      signal: AbortSignal.any([signal, AbortSignal.timeout(TRIGGER_TIMEOUT_MS)]),
+    });
+    const outcome = (await response.text()).slice(0, 200);
+    if (!response.ok) console.error(`The scheduled trigger "${expression}" failed (${outcome}): see above.`);
+  } catch (thrown) {
+    if (!signal.aborted) console.error(`The scheduled trigger "${expression}" couldn't be fired: ${thrown}`);
+  }
+}

@@ -1,0 +1,51 @@
+import { errorMessage } from "./processes.ts";
+
+/** What a script that starts things and stays is given. */
+export interface Scope {
+  /** Aborted as soon as the script is to end. */
+  readonly signal: AbortSignal;
+  /** Registers what has to be stopped in the end; last in, first out. */
+  defer(stop: () => Promise<void> | void): void;
+  /** Ends the script, because something it needs is gone. */
+  fail(message: string): void;
+}
+
+/**
+ * Runs a script until Ctrl-C, SIGTERM, or something fails; then stops everything that it started, and ends this process:
+ * with exit code 0 where that was asked for, 1 where something failed.
+ */
+export async function runUntilStopped(start: (scope: Scope) => Promise<void>): Promise<never> {
+  const stops: (() => Promise<void> | void)[] = [];
+  const ending = new AbortController();
+  let exitCode = 0;
+
+  function fail(thrown: unknown): void {
+    // What fails because everything is being stopped isn't news.
+    if (ending.signal.aborted) return;
+    console.error(errorMessage(thrown));
+    exitCode = 1;
+    ending.abort();
+  }
+  // Once from the terminal and once more from npm: the second must not cut the first short.
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(name, () => ending.abort());
+  process.on("uncaughtException", fail);
+  process.on("unhandledRejection", fail);
+
+  const ended = new Promise<void>((resolve) => ending.signal.addEventListener("abort", () => resolve()));
+  try {
+    await start({ signal: ending.signal, defer: (stop) => stops.push(stop), fail });
+  } catch (thrown) {
+    fail(thrown);
+  }
+  await ended;
+
+  for (const stop of stops.reverse()) {
+    try {
+      await stop();
+    } catch (thrown) {
+      console.error(errorMessage(thrown));
+      exitCode = 1;
+    }
+  }
+  process.exit(exitCode);
+}

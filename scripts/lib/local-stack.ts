@@ -1,0 +1,54 @@
+import path from "node:path";
+import { updateDevVars } from "./dev-vars.ts";
+import type { Scope } from "./lifecycle.ts";
+import { migrate } from "./migrate.ts";
+import { startNeonServer } from "./neon-server.ts";
+import { startPostgres } from "./postgres.ts";
+
+/** What the Worker needs beside it on a developer's machine. */
+export interface LocalStack {
+  readonly databaseUrl: string;
+  readonly neonEndpoint: string;
+  /** The variables of .dev.vars, as the Worker gets them. */
+  readonly devVars: ReadonlyMap<string, string>;
+}
+
+const POSTGRES_PORT = 54329;
+const NEON_PORT = 54330;
+
+export const REPOSITORY = path.resolve(import.meta.dirname, "../..");
+/** Everything that local development keeps; ignored by git. */
+export const DATA_DIR = path.join(REPOSITORY, ".data");
+
+/**
+ * Starts a migrated Postgres and a server in front of it that speaks Neon's protocol, and points .dev.vars at them. Where
+ * DATABASE_URL is set in the environment, that database is used, and migrated, instead of a Postgres of our own.
+ *
+ * @throws Error that says what to do; what was started by then is registered with the scope
+ */
+export async function startLocalStack(scope: Scope): Promise<LocalStack> {
+  const databaseUrl = process.env.DATABASE_URL || (await startOwnPostgres(scope));
+  scope.signal.throwIfAborted();
+
+  const { applied } = await migrate({ databaseUrl });
+  for (const name of applied) console.log(`Applied migration ${name}.`);
+  scope.signal.throwIfAborted();
+
+  const neon = await startNeonServer({ upstream: databaseUrl, port: NEON_PORT });
+  scope.defer(() => neon.close());
+  const devVars = updateDevVars(path.join(REPOSITORY, ".dev.vars"), {
+    databaseUrl,
+    neonEndpoint: neon.endpoint,
+  });
+  return { databaseUrl, neonEndpoint: neon.endpoint, devVars };
+}
+
+async function startOwnPostgres(scope: Scope): Promise<string> {
+  const postgres = await startPostgres({
+    dataDir: path.join(DATA_DIR, "postgres"),
+    port: POSTGRES_PORT,
+    log: console.log,
+  });
+  scope.defer(() => postgres.stop());
+  return postgres.url();
+}

@@ -1,0 +1,49 @@
+import { randomBytes } from "node:crypto";
+import pg from "pg";
+import { inject } from "vitest";
+import { cloneTemplate, dropDatabase, urlOf } from "./admin.ts";
+
+/** A migrated, empty database of a test file's own. */
+export interface TestDatabase {
+  readonly name: string;
+  readonly url: string;
+  readonly pool: pg.Pool;
+  /** Neon's HTTP protocol in front of it; the driver takes `url` as connection string. */
+  readonly neonEndpoint: string;
+  /**
+   * Closes the pool and drops the database. With AWA_KEEP_TEST_DATABASES=1 it stays, to be looked at, and its URL is
+   * printed; that is of use on a server of your own (TEST_DATABASE_URL).
+   */
+  drop(): Promise<void>;
+}
+
+/** Makes a copy of the migrated template. Call `drop` when done, in `afterAll`. */
+export async function createTestDatabase(): Promise<TestDatabase> {
+  const serverUrl = inject("serverUrl");
+  const name = `awa_test_${randomBytes(6).toString("hex")}`;
+  await asAdmin(serverUrl, (admin) => cloneTemplate(admin, inject("templateDatabase"), name));
+  const url = urlOf(serverUrl, name);
+  const pool = new pg.Pool({ connectionString: url, max: 20 });
+  pool.on("error", () => undefined);
+  return {
+    name,
+    url,
+    pool,
+    neonEndpoint: inject("neonEndpoint"),
+    async drop() {
+      await pool.end();
+      if (process.env.AWA_KEEP_TEST_DATABASES === "1") console.log(`kept: ${url}`);
+      else await asAdmin(serverUrl, (admin) => dropDatabase(admin, name));
+    },
+  };
+}
+
+async function asAdmin(serverUrl: string, work: (admin: pg.Client) => Promise<void>): Promise<void> {
+  const admin = new pg.Client({ connectionString: serverUrl });
+  await admin.connect();
+  try {
+    await work(admin);
+  } finally {
+    await admin.end();
+  }
+}

@@ -1,0 +1,131 @@
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import pg from "pg";
+import type { TestProject } from "vitest/node";
+import { migrate } from "../../scripts/lib/migrate.ts";
+import { startNeonServer } from "../../scripts/lib/neon-server.ts";
+import { startPostgres } from "../../scripts/lib/postgres.ts";
+import { cloneTemplate, dropDatabase, urlOf } from "./admin.ts";
+
+/** What the tests get with `inject`. */
+export interface TestServers {
+  /** A superuser's connection string of the server; the database in it is "postgres". */
+  readonly serverUrl: string;
+  /** The migrated database that tests are given copies of. */
+  readonly templateDatabase: string;
+  /** Neon's HTTP protocol in front of the server; its counters and faults are at /control on the same port. */
+  readonly neonEndpoint: string;
+  /** The database of the `workers` project. */
+  readonly workersDatabaseUrl: string;
+}
+
+declare module "vitest" {
+  interface ProvidedContext extends TestServers {}
+}
+
+interface Shared {
+  users: number;
+  readonly running: Promise<{ servers: TestServers; stop(): Promise<void> }>;
+}
+
+// Two projects use this file, and each loads it for itself: what is started once for both has to be kept outside.
+const SHARED = Symbol.for("awa-edge.test-servers");
+const everything: typeof globalThis & { [SHARED]?: Shared } = globalThis;
+
+/** Starts the servers for the first project that asks; stops them with the last. */
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const shared = everything[SHARED] ?? { users: 0, running: start() };
+  everything[SHARED] = shared;
+  shared.users++;
+  const { servers, stop } = await shared.running;
+  project.provide("serverUrl", servers.serverUrl);
+  project.provide("templateDatabase", servers.templateDatabase);
+  project.provide("neonEndpoint", servers.neonEndpoint);
+  project.provide("workersDatabaseUrl", servers.workersDatabaseUrl);
+  return async () => {
+    if (--shared.users > 0) return;
+    delete everything[SHARED];
+    await stop();
+  };
+}
+
+async function start() {
+  const postgres = await findServer();
+  try {
+    // A server of the tester's own may serve other test runs at the same time.
+    const suffix = process.pid;
+    const templateDatabase = `awa_template_${suffix}`;
+    const workersDatabase = `awa_workers_${suffix}`;
+    const admin = new pg.Client({ connectionString: postgres.url });
+    await admin.connect();
+    try {
+      await dropDatabase(admin, templateDatabase);
+      await admin.query(`CREATE DATABASE ${templateDatabase}`);
+      await migrate({ databaseUrl: urlOf(postgres.url, templateDatabase) });
+      await dropDatabase(admin, workersDatabase);
+      await cloneTemplate(admin, templateDatabase, workersDatabase);
+    } finally {
+      await admin.end();
+    }
+    const neon = await startNeonServer({ upstream: postgres.url, control: true });
+    const servers: TestServers = {
+      serverUrl: postgres.url,
+      templateDatabase,
+      neonEndpoint: neon.endpoint,
+      workersDatabaseUrl: urlOf(postgres.url, workersDatabase),
+    };
+    const stop = async () => {
+      await neon.close();
+      await postgres.stop([templateDatabase, workersDatabase]);
+    };
+    return { servers, stop };
+  } catch (thrown) {
+    await postgres.stop([]);
+    throw thrown;
+  }
+}
+
+interface Server {
+  readonly url: string;
+  /** @param databases what was made in it */
+  stop(databases: readonly string[]): Promise<void>;
+}
+
+/** The server of TEST_DATABASE_URL, or one that is started for this run and leaves nothing behind. */
+async function findServer(): Promise<Server> {
+  const given = process.env.TEST_DATABASE_URL;
+  if (given !== undefined && given !== "") {
+    return {
+      url: given,
+      async stop(databases) {
+        const admin = new pg.Client({ connectionString: given });
+        await admin.connect();
+        for (const database of databases) await dropDatabase(admin, database);
+        await admin.end();
+      },
+    };
+  }
+  const folder = mkdtempSync(path.join(tmpdir(), "awa-edge-test-"));
+  // Run by root, Postgres runs as somebody else, who has to get in.
+  chmodSync(folder, 0o755);
+  const remove = () => rmSync(folder, { recursive: true, force: true });
+  try {
+    const postgres = await startPostgres({
+      dataDir: path.join(folder, "postgres"),
+      durable: false,
+      maxConnections: 200,
+    });
+    return {
+      url: postgres.url(),
+      async stop() {
+        await postgres.stop();
+        rmSync(path.dirname(postgres.dataDir), { recursive: true, force: true });
+        remove();
+      },
+    };
+  } catch (thrown) {
+    remove();
+    throw thrown;
+  }
+}

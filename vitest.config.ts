@@ -1,0 +1,71 @@
+import path from "node:path";
+import { cloudflareTest } from "@cloudflare/vitest-plugin";
+import { defineConfig } from "vitest/config";
+import { readDevVars } from "./scripts/lib/dev-vars.ts";
+import { TEST_CALLBACK_SECRET } from "./test/support/secrets.ts";
+
+// A developer's own settings must not reach the Worker under test: what .dev.vars sets is emptied, which counts as not
+// set, and .env isn't looked at.
+process.env.CLOUDFLARE_LOAD_DEV_VARS_FROM_DOT_ENV = "false";
+const emptied = Object.fromEntries(
+  [...readDevVars(path.resolve(import.meta.dirname, ".dev.vars")).keys()].map((name) => [name, ""]),
+);
+
+const globalSetup = ["./test/support/global-setup.ts"];
+
+export default defineConfig({
+  test: {
+    projects: [
+      {
+        test: { name: "unit", environment: "node", include: ["test/unit/**/*.test.ts"] },
+      },
+      {
+        test: {
+          name: "db",
+          environment: "node",
+          include: ["test/db/**/*.test.ts"],
+          globalSetup,
+          testTimeout: 20_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        plugins: [
+          cloudflareTest(({ inject }) => ({
+            wrangler: { configPath: "./wrangler.toml" },
+            remoteBindings: false,
+            miniflare: {
+              bindings: {
+                ...emptied,
+                DATABASE_URL: inject("workersDatabaseUrl"),
+                NEON_FETCH_ENDPOINT: inject("neonEndpoint"),
+                AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET,
+              },
+            },
+          })),
+        ],
+        test: {
+          name: "workers",
+          include: ["test/workers/**/*.test.ts"],
+          globalSetup,
+          testTimeout: 20_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        test: {
+          name: "types",
+          environment: "node",
+          include: [],
+          typecheck: {
+            enabled: true,
+            only: true,
+            checker: "tsc",
+            include: ["test/types/**/*.test-d.ts"],
+            tsconfig: "./tsconfig.node.json",
+          },
+        },
+      },
+    ],
+  },
+});
