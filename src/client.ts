@@ -144,7 +144,7 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
     },
 
     /** Cancels a job that hasn't ended, with its follow-ups. Reads the job first; the guard is in the statement. */
-    cancel(id: string, { reason = DEFAULT_CANCEL_REASON } = {}): Promise<PlannedCancel> {
+    async cancel(id: string, { reason = DEFAULT_CANCEL_REASON } = {}): Promise<PlannedCancel> {
       mustBeStorable(whyUnstorableText(reason, "reason"));
       return planCancel(database, registry, jobIdOf(id), reason);
     },
@@ -155,13 +155,13 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
     },
 
     /** Completes a callback's job, or resumes its handler. Reads both first; the guard is in the statement. */
-    completeCallback(id: string, body: CompleteOptions = {}): Promise<PlannedResolution> {
+    async completeCallback(id: string, body: CompleteOptions = {}): Promise<PlannedResolution> {
       return planResolution(database, registry, callbackIdOf(id), completeAction(body));
     },
-    failCallback(id: string, error: string): Promise<PlannedResolution> {
+    async failCallback(id: string, error: string): Promise<PlannedResolution> {
       return planResolution(database, registry, callbackIdOf(id), failAction(error));
     },
-    retryCallback(id: string): Promise<PlannedResolution> {
+    async retryCallback(id: string): Promise<PlannedResolution> {
       return planResolution(database, registry, callbackIdOf(id), { type: "retry" });
     },
     heartbeatCallback(id: string, timeoutSeconds: number): Statement<Extension | null> {
@@ -188,7 +188,7 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
     prepare,
 
     /** Enqueues a job: available at once, or scheduled where `runAt` is ahead. */
-    enqueue<N extends keyof K & string>(
+    async enqueue<N extends keyof K & string>(
       kind: N,
       args: ArgsInput<K, N>,
       enqueueOptions: EnqueueOptions = {},
@@ -237,28 +237,28 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       return (await database.query(readJob(jobIdOf(id))))?.job ?? null;
     },
     /** Looks up the callbacks of a job, the oldest first. */
-    getCallbacks(id: string): Promise<readonly CallbackRow[]> {
+    async getCallbacks(id: string): Promise<readonly CallbackRow[]> {
       return database.query(readCallbacksOfJob(jobIdOf(id)));
     },
     /** Looks up the jobs that a job's outcomes enqueued, the oldest first. */
-    getFollowUps(id: string): Promise<readonly JobRow[]> {
+    async getFollowUps(id: string): Promise<readonly JobRow[]> {
       return database.query(readFollowUpsOfJob(jobIdOf(id)));
     },
 
     /** Completes a callback's job with a payload, or resumes its handler with it. Safe to repeat. */
-    completeCallback(id: string, body: CompleteOptions = {}): Promise<Resolution> {
+    async completeCallback(id: string, body: CompleteOptions = {}): Promise<Resolution> {
       return resolve(id, completeAction(body));
     },
     /** Fails a callback's job for good. Safe to repeat. */
-    failCallback(id: string, error: string): Promise<Resolution> {
+    async failCallback(id: string, error: string): Promise<Resolution> {
       return resolve(id, failAction(error));
     },
     /** Makes a callback's parked job available again, or fails it at its last attempt. Safe to repeat. */
-    retryCallback(id: string): Promise<Resolution> {
+    async retryCallback(id: string): Promise<Resolution> {
       return resolve(id, { type: "retry" });
     },
     /** Puts off a callback's time-out to `timeoutSeconds` from now. */
-    heartbeatCallback(id: string, timeoutSeconds: number): Promise<Extended> {
+    async heartbeatCallback(id: string, timeoutSeconds: number): Promise<Extended> {
       return extendCallback(database, callbackIdOf(id), heartbeatSeconds(timeoutSeconds));
     },
 
