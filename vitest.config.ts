@@ -15,6 +15,8 @@ const globalSetup = ["./test/support/global-setup.ts"];
 
 export default defineConfig({
   test: {
+    // The Worker's log lines are of interest where a test fails.
+    silent: "passed-only",
     projects: [
       {
         test: { name: "unit", environment: "node", include: ["test/unit/**/*.test.ts"] },

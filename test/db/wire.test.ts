@@ -75,7 +75,8 @@ async function call(
     {},
     context,
   );
-  return { status: response.status, headers: response.headers, body: await response.json() };
+  const answer: object = JSON.parse(await response.text());
+  return { status: response.status, headers: response.headers, body: answer };
 }
 
 const client = () => createClient({ database: pgDatabase(db.pool), registry: testRegistry() });

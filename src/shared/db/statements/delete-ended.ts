@@ -56,8 +56,9 @@ export function deleteIfKeptLongEnough(retention: Retention): Statement<Deleted>
  */
 function deleteSql(ended: string, since: string, column: string, parameter: string): string {
   const period = `coalesce(q.${column}, ${parameter}::double precision)`;
+  // ANY (ARRAY (…)) and not IN: the ids are looked up in the primary key, whatever the planner thinks of the table's size.
   return `
-  DELETE FROM awa_edge.jobs WHERE id IN (
+  DELETE FROM awa_edge.jobs WHERE id = ANY (ARRAY (
     SELECT j.id FROM awa_edge.jobs j LEFT JOIN awa_edge.queues q ON q.queue = j.queue
     WHERE ${ended}
       AND j.${since} < now() - make_interval(secs => least(${parameter}::double precision,
@@ -65,7 +66,7 @@ function deleteSql(ended: string, since: string, column: string, parameter: stri
       AND j.${since} < now() - make_interval(secs => ${period})
     ORDER BY j.${since}
     LIMIT $4::int
-    FOR UPDATE OF j SKIP LOCKED)
+    FOR UPDATE OF j SKIP LOCKED))
   RETURNING id`;
 }
 
@@ -74,12 +75,12 @@ WITH completed AS (${deleteSql("j.state = 'completed'", "finalized_at", "complet
 ), failed_or_cancelled AS (${deleteSql("j.state IN ('failed', 'cancelled') AND j.dead_lettered_at IS NULL", "finalized_at", "failed_retention_seconds", "$2")}
 ), dead_letters AS (${deleteSql("j.dead_lettered_at IS NOT NULL", "dead_lettered_at", "dead_letter_retention_seconds", "$3")}
 ), abandoned AS (
-  DELETE FROM awa_edge.rescue_followups WHERE id IN (
+  DELETE FROM awa_edge.rescue_followups WHERE id = ANY (ARRAY (
     SELECT o.id FROM awa_edge.rescue_followups o
     WHERE o.abandoned_at < now() - make_interval(secs => $3::double precision)
     ORDER BY o.abandoned_at
     LIMIT $4::int
-    FOR UPDATE SKIP LOCKED)
+    FOR UPDATE SKIP LOCKED))
   RETURNING id
 )
 SELECT (SELECT count(*) FROM completed) AS completed,

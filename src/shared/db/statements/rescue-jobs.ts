@@ -119,7 +119,7 @@ WITH due AS MATERIALIZED (
   SELECT j.id, j.queue, j.state, j.callback_id, j.unique_key, j.unique_states,
     CASE WHEN j.attempt < j.max_attempts THEN 'retryable' ELSE 'failed' END AS target
   FROM awa_edge.jobs j
-  ${sweep.joinsCallback ? "JOIN awa_edge.callbacks c ON c.id = j.callback_id" : ""}
+  ${sweep.joinsCallback ? "JOIN awa_edge.callbacks c ON c.job_id = j.id AND c.id = j.callback_id" : ""}
   WHERE ${sweep.lost}
   ORDER BY ${sweep.order}
   LIMIT $1::int
@@ -154,13 +154,13 @@ WITH due AS MATERIALIZED (
   FROM judged LEFT JOIN awa_edge.queues q ON q.queue = judged.queue
   WHERE j.id = judged.id
     -- A callback registered after this statement's snapshot is invisible to it and would stay pending: next time, then.
-    AND (judged.callback_id IS NULL OR EXISTS (
-      SELECT FROM awa_edge.callbacks c WHERE c.id = judged.callback_id AND c.state = 'pending'))
+    -- (A scalar subquery and not EXISTS: one look-up for each of the page's rows, never a pass over all that is pending.)
+    AND (judged.callback_id IS NULL
+      OR 'pending' = (SELECT c.state FROM awa_edge.callbacks c WHERE c.id = judged.callback_id))
   RETURNING j.*, judged.callback_id AS ended_callback_id
 ), resolved AS (
   UPDATE awa_edge.callbacks c SET state = '${sweep.callbackState}', resolved_at = now()
-  FROM rescued
-  WHERE c.id = rescued.ended_callback_id AND c.state = 'pending'
+  WHERE c.id = ANY (ARRAY (SELECT ended_callback_id FROM rescued)) AND c.state = 'pending'
 ), outbox AS (
   INSERT INTO awa_edge.rescue_followups (job_id, run_lease, kind, reason, job)
   SELECT id, run_lease, kind, '${reason}', to_jsonb(rescued) - 'ended_callback_id'

@@ -1,0 +1,118 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createClient, pgDatabase } from "../../src/client.ts";
+import type { Statement } from "../../src/shared/db/port.ts";
+import { DEFAULT_RETENTION, deleteIfKeptLongEnough } from "../../src/shared/db/statements/delete-ended.ts";
+import { extendIfPending } from "../../src/shared/db/statements/extend-callback.ts";
+import { measureBacklog } from "../../src/shared/db/statements/measure-backlog.ts";
+import { readCallback } from "../../src/shared/db/statements/read-callback.ts";
+import { readFollowUpsOfJob } from "../../src/shared/db/statements/read-job.ts";
+import { dispatchIfDue, readDueRescueFollowUps } from "../../src/shared/db/statements/rescue-follow-ups.ts";
+import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
+import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { type MadeJob, makeWaiting } from "../support/factory.ts";
+import { testRegistry } from "../support/registry.ts";
+
+let db: TestDatabase;
+let waiting: MadeJob;
+
+// Large enough that reading a whole table costs more than any index, with a little of everything that is due.
+beforeAll(async () => {
+  db = await createTestDatabase();
+  await db.pool.query(`
+    INSERT INTO awa_edge.jobs (kind, state, attempt, run_lease, finalized_at)
+    SELECT 'order', 'completed', 1, 1, now() - n * interval '1 second' FROM generate_series(1, 60000) n;
+    INSERT INTO awa_edge.jobs (kind, state, attempt, run_lease, finalized_at, trigger_job_id, trigger_outcome, trigger_run_lease)
+    SELECT 'order', 'cancelled', 1, 1, now() - n * interval '1 minute', n, 'completed', 1 FROM generate_series(1, 10000) n;
+    INSERT INTO awa_edge.jobs (kind, state, attempt, run_lease, finalized_at, dead_lettered_at, dead_letter_reason)
+    SELECT 'order', 'failed', 1, 1, now() - n * interval '5 minutes', now() - n * interval '5 minutes', 'callback_failed'
+    FROM generate_series(1, 10000) n;
+    INSERT INTO awa_edge.jobs (kind, state, attempt, run_lease, heartbeat_at, deadline_at)
+    SELECT 'order', 'running', 1, 1, now() - n * interval '20 milliseconds', now() + (n - 50) * interval '1 second'
+    FROM generate_series(1, 10000) n;
+    WITH j AS (
+      INSERT INTO awa_edge.jobs (kind, state, attempt, run_lease, callback_id)
+      SELECT 'order', 'waiting_external', 1, 1, gen_random_uuid() FROM generate_series(1, 20000) n RETURNING id, callback_id)
+    INSERT INTO awa_edge.callbacks (id, job_id, run_lease, timeout_at)
+    SELECT callback_id, id, 1, now() + (row_number() OVER () - 50) * interval '1 second' FROM j;
+    INSERT INTO awa_edge.rescue_followups (job_id, run_lease, kind, reason, job, next_attempt_at)
+    SELECT n, 1, 'order', 'expired_callback', '{}', now() + (n - 50) * interval '1 second' FROM generate_series(1, 20000) n;
+    ANALYZE;`);
+  waiting = await makeWaiting(db.pool);
+}, 60_000);
+afterAll(() => db.drop());
+
+interface Node {
+  readonly "Node Type": string;
+  readonly "Relation Name"?: string;
+  readonly "Index Name"?: string;
+  readonly Plans?: readonly Node[];
+}
+
+async function planOf({ text, values }: Statement<unknown>) {
+  const { rows } = await db.pool.query<{ "QUERY PLAN": [{ Plan: Node }] }>(`EXPLAIN (FORMAT JSON) ${text}`, [
+    ...values,
+  ]);
+  const nodes: Node[] = [];
+  const walk = (node: Node) => {
+    nodes.push(node);
+    node.Plans?.forEach(walk);
+  };
+  const [row] = rows;
+  if (row === undefined) expect.fail("no plan");
+  walk(row["QUERY PLAN"][0].Plan);
+  return {
+    readsWhole: nodes
+      .filter((node) => node["Node Type"] === "Seq Scan" && node["Relation Name"] !== "queues")
+      .map((node) => node["Relation Name"]),
+    indexes: nodes.flatMap((node) => node["Index Name"] ?? []),
+  };
+}
+
+// For its whole page of 2,000 the planner rightly reads tables as small as these.
+const PAGE = 100;
+const ID = "00000000-0000-4000-8000-000000000000";
+test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, readonly string[]]>([
+  ["read a callback", () => readCallback(ID as never), ["callbacks_pkey", "jobs_pkey"]],
+  ["extend a callback", () => extendIfPending(ID as never, 60), ["callbacks_pkey", "jobs_pkey"]],
+  [
+    "resolve a callback",
+    async () => {
+      const client = createClient({ database: pgDatabase(db.pool), registry: testRegistry() });
+      const planned = await client.prepare.completeCallback(waiting.callbackId, { payload: 1 });
+      return planned.statement ?? expect.fail("nothing to run");
+    },
+    ["jobs_pkey", "callbacks_pkey"],
+  ],
+  [
+    "rescue stale heartbeats",
+    () => rescueIfLost("stale_heartbeat", ["order"], [], PAGE),
+    ["jobs_running_heartbeat"],
+  ],
+  [
+    "rescue overrun deadlines",
+    () => rescueIfLost("deadline_exceeded", ["order"], [], PAGE),
+    ["jobs_running_deadline"],
+  ],
+  [
+    "rescue expired callbacks",
+    () => rescueIfLost("expired_callback", ["order"], [], PAGE),
+    ["callbacks_pending_timeout"],
+  ],
+  ["read due rescue follow-ups", () => readDueRescueFollowUps(["order"]), ["rescue_followups_due"]],
+  ["dispatch rescue follow-ups", () => dispatchIfDue([]), ["rescue_followups_pkey"]],
+  [
+    "retention",
+    () => deleteIfKeptLongEnough(DEFAULT_RETENTION),
+    ["jobs_completed", "jobs_failed_or_cancelled", "jobs_dead_letters"],
+  ],
+  [
+    "measure the backlog",
+    () => measureBacklog(),
+    ["jobs_running_heartbeat", "jobs_running_deadline", "callbacks_pending_timeout", "rescue_followups_due"],
+  ],
+  ["read the follow-ups of a job", () => readFollowUpsOfJob("5" as never), ["jobs_trigger"]],
+])("%s: through its indexes, no table read whole", async (_, statement, expected) => {
+  const { readsWhole, indexes } = await planOf(await statement());
+  expect(readsWhole).toEqual([]);
+  expect(indexes).toEqual(expect.arrayContaining([...expected]));
+});
