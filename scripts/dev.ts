@@ -13,12 +13,14 @@ const JOBS =
 await runUntilStopped(async (scope) => {
   const stack = await startLocalStack(scope);
   const workerUrl = await startWrangler(scope);
-  startCron(scope, workerUrl, await cronExpressions());
+  const crons = await cronExpressions();
+  startCron(scope, workerUrl, crons);
   console.log(`
 The Worker is running at ${workerUrl} until you press Ctrl-C.
 
   Postgres         ${stack.databaseUrl}
   Neon's protocol  ${stack.neonEndpoint}
+  Scheduled        ${crons.map((cron) => `"${cron}"`).join(", ") || "never"}: fired from here
 
 ${await sampleJob(stack, workerUrl)}
 `);

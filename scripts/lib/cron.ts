@@ -1,5 +1,6 @@
 import { Cron } from "croner";
 import type { Scope } from "./lifecycle.ts";
+import { errorMessage } from "./processes.ts";
 
 const TRIGGER_TIMEOUT_MS = 60_000;
 
@@ -20,15 +21,24 @@ export function startCron(scope: Scope, workerUrl: string, expressions: readonly
   }
 }
 
-async function fire({ signal }: Scope, workerUrl: string, expression: string): Promise<void> {
-  const url = `${workerUrl}/cdn-cgi/handler/scheduled?cron=${encodeURIComponent(expression)}`;
+async function fire(scope: Scope, workerUrl: string, expression: string): Promise<void> {
   try {
-    const response = await fetch(url, {
-      signal: AbortSignal.any([signal, AbortSignal.timeout(TRIGGER_TIMEOUT_MS)]),
-    });
-    const outcome = (await response.text()).slice(0, 200);
-    if (!response.ok) console.error(`The scheduled trigger "${expression}" failed (${outcome}): see above.`);
+    await fireScheduled(scope, workerUrl, expression);
   } catch (thrown) {
-    if (!signal.aborted) console.error(`The scheduled trigger "${expression}" couldn't be fired: ${thrown}`);
+    if (!scope.signal.aborted) console.error(errorMessage(thrown));
   }
+}
+
+/**
+ * Fires the scheduled trigger once and waits for its end.
+ *
+ * @throws Error that says what came of it, where it didn't succeed
+ */
+export async function fireScheduled({ signal }: Scope, workerUrl: string, expression: string): Promise<void> {
+  const url = `${workerUrl}/cdn-cgi/local/scheduled?cron=${encodeURIComponent(expression)}`;
+  const response = await fetch(url, {
+    signal: AbortSignal.any([signal, AbortSignal.timeout(TRIGGER_TIMEOUT_MS)]),
+  });
+  const outcome = (await response.text()).slice(0, 200);
+  if (!response.ok) throw new Error(`The scheduled trigger "${expression}" failed (${outcome}): see above.`);
 }

@@ -14,7 +14,16 @@ export interface Scope {
  * Runs a script until Ctrl-C, SIGTERM, or something fails; then stops everything that it started, and ends this process:
  * with exit code 0 where that was asked for, 1 where something failed.
  */
-export async function runUntilStopped(start: (scope: Scope) => Promise<void>): Promise<never> {
+export function runUntilStopped(start: (scope: Scope) => Promise<void>): Promise<never> {
+  return run(start, false);
+}
+
+/** Like {@link runUntilStopped}, for a script that ends by itself when it has done its work. */
+export function runToEnd(work: (scope: Scope) => Promise<void>): Promise<never> {
+  return run(work, true);
+}
+
+async function run(start: (scope: Scope) => Promise<void>, endsByItself: boolean): Promise<never> {
   const stops: (() => Promise<void> | void)[] = [];
   const ending = new AbortController();
   let exitCode = 0;
@@ -34,7 +43,10 @@ export async function runUntilStopped(start: (scope: Scope) => Promise<void>): P
   const ended = new Promise<void>((resolve) => ending.signal.addEventListener("abort", () => resolve()));
   try {
     await start({ signal: ending.signal, defer: (stop) => stops.push(stop), fail });
+    if (endsByItself) ending.abort();
   } catch (thrown) {
+    // Ctrl-C reaches our children too, and the end of one may be heard of before the signal: let that come first.
+    await new Promise((resolve) => setImmediate(resolve));
     fail(thrown);
   }
   await ended;

@@ -118,23 +118,27 @@ function accountOf(user: string): Required<Account> | null {
   }
 }
 
-function probe(binaries: Binaries, account: Account) {
-  return spawnSync(binaries.postgres, ["--version"], { ...account, cwd: "/", encoding: "utf8" });
+/** Runs a program as Postgres would be run; a look, so that what it says is a verdict. */
+function look(program: string, args: readonly string[], account: Account) {
+  const result = spawnSync(program, args, { ...account, cwd: "/", encoding: "utf8" });
+  // Ctrl-C reaches it too: that says nothing about this machine.
+  if (result.signal !== null) throw new Error(`${program} was interrupted (${result.signal}).`);
+  return result;
 }
 
 function runs(binaries: Binaries, account: Account): boolean {
-  return probe(binaries, account).status === 0;
+  return look(binaries.postgres, ["--version"], account).status === 0;
 }
 
 function mustRun(binaries: Binaries, account: Account): void {
-  const { status, error, stderr } = probe(binaries, account);
+  const { status, error, stderr } = look(binaries.postgres, ["--version"], account);
   if (status === 0) return;
   const reason = error?.message ?? stderr.trim();
   throw new Error(`Postgres doesn't run on this machine (${reason}): ${ELSEWHERE}.`);
 }
 
 function canEnter(folder: string, account: Account): boolean {
-  return spawnSync("/bin/sh", ["-c", 'cd "$1"', "sh", folder], { ...account, cwd: "/" }).status === 0;
+  return look("/bin/sh", ["-c", 'cd "$1"', "sh", folder], account).status === 0;
 }
 
 /** Copies the package's native folder, once for each version. */

@@ -13,7 +13,6 @@ const PORT = 8787;
 const START_TIMEOUT_MS = 90_000;
 const STOP_TIMEOUT_MS = 5_000;
 const POLL_MS = 200;
-const PID_FILE = path.join(DATA_DIR, "wrangler.pid");
 
 /** No question, no telemetry, no look at the network for updates or the like. */
 export const QUIET_WRANGLER = {
@@ -28,14 +27,26 @@ export const WRANGLER = path.join(
   "bin/wrangler.js",
 );
 
+/** Which `wrangler dev` it is. */
+export interface WranglerOptions {
+  /** Tells one use from another that may go on beside it. Default: "wrangler". */
+  readonly name?: string;
+  /** Variables that count instead of those in .dev.vars. */
+  readonly vars?: Readonly<Record<string, string>>;
+  /** Whether it prints what the Worker logs. Default: true. */
+  readonly prints?: boolean;
+}
+
 /**
  * Starts `wrangler dev` on the Worker of this repository and waits until it answers. Where it ends by itself, the scope
  * fails. One that an earlier run left behind, because it was killed, is stopped first.
  *
  * @returns where the Worker is, without a slash at the end
  */
-export async function startWrangler(scope: Scope): Promise<string> {
-  await stopLeftover();
+export async function startWrangler(scope: Scope, options: WranglerOptions = {}): Promise<string> {
+  const { name = "wrangler", vars = {}, prints = true } = options;
+  const pidFile = path.join(DATA_DIR, `${name}.pid`);
+  await stopLeftover(pidFile);
   const port = await getPort({ host: HOST, port: PORT });
   const inspectorPort = await getPort({ host: HOST });
   const child = spawn(
@@ -45,20 +56,21 @@ export async function startWrangler(scope: Scope): Promise<string> {
       "dev",
       ...["--ip", HOST, "--port", String(port), "--inspector-port", String(inspectorPort)],
       "--show-interactive-dev-session=false",
+      ...Object.entries(vars).flatMap(([variable, value]) => ["--var", `${variable}:${value}`]),
     ],
     {
       cwd: REPOSITORY,
       env: { ...process.env, ...QUIET_WRANGLER },
-      stdio: ["ignore", "inherit", "inherit"],
+      stdio: ["ignore", prints ? "inherit" : "ignore", "inherit"],
       // A process group of its own: it is several processes, and they are ended together, by us.
       detached: true,
     },
   );
   mkdirSync(DATA_DIR, { recursive: true });
-  writeFileSync(PID_FILE, `${child.pid}\n`);
+  writeFileSync(pidFile, `${child.pid}\n`);
   scope.defer(async () => {
     await stopGroup(child.pid ?? 0);
-    rmSync(PID_FILE, { force: true });
+    rmSync(pidFile, { force: true });
   });
   exitOf(child).then(
     (code) => scope.fail(`wrangler dev has ended (exit code ${code}): see above.`),
@@ -85,10 +97,10 @@ async function untilHealthy(url: string, child: ChildProcess, signal: AbortSigna
   }
 }
 
-async function stopLeftover(): Promise<void> {
+async function stopLeftover(pidFile: string): Promise<void> {
   let pid: number;
   try {
-    pid = Number.parseInt(readFileSync(PID_FILE, "utf8"), 10);
+    pid = Number.parseInt(readFileSync(pidFile, "utf8"), 10);
   } catch {
     return;
   }
@@ -101,19 +113,17 @@ async function stopGroup(pid: number): Promise<void> {
     spawnSync("taskkill", ["/pid", String(pid), "/t", "/f"], { stdio: "ignore" });
     return;
   }
-  signalGroup(pid, "SIGTERM");
-  const deadline = Date.now() + STOP_TIMEOUT_MS;
-  while (signalGroup(pid, 0) && Date.now() < deadline) await sleep(20);
-  signalGroup(pid, "SIGKILL");
+  // To the first of them alone: it ends the others in its order and removes its temporary files.
+  signal(pid, "SIGTERM");
   await waitForExit(pid, STOP_TIMEOUT_MS);
+  // Whoever of them is left.
+  signal(-pid, "SIGKILL");
 }
 
-/** Whether there was anybody to signal. */
-function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
+function signal(pid: number, name: NodeJS.Signals): void {
   try {
-    process.kill(-pid, signal);
-    return true;
+    process.kill(pid, name);
   } catch {
-    return false;
+    // Gone already.
   }
 }
