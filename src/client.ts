@@ -9,7 +9,7 @@ import type { InsertedJob } from "./shared/db/statements/insert-jobs.ts";
 import type { ParkedRow } from "./shared/db/statements/park-job.ts";
 import { readCallbacksOfJob, readFollowUpsOfJob, readJob } from "./shared/db/statements/read-job.ts";
 import { RETRIABLE_STATES, type Retried, retryIfEndedOrWaiting } from "./shared/db/statements/retry-job.ts";
-import { DEFAULT_CALLBACK_PATH_PREFIX } from "./shared/env.ts";
+import { DEFAULT_CALLBACK_PATH_PREFIX, parsePathPrefix, parseSecrets } from "./shared/env.ts";
 import { type CallbackId, type JobId, parseCallbackId, parseJobId } from "./shared/ids.ts";
 import type { JobRow, JobState } from "./shared/job.ts";
 import { type Json, whyUnstorable, whyUnstorableText } from "./shared/json.ts";
@@ -32,20 +32,23 @@ import {
 export { neonDatabase } from "./shared/db/neon.ts";
 export { pgDatabase } from "./shared/db/pg.ts";
 
+/** Where the ingress is, for the URLs and signatures of parked jobs. */
+export interface CallbackReceiver {
+  /** For example "https://awa-edge.example.workers.dev". */
+  readonly baseUrl: string;
+  /** As in AWA_CALLBACK_HMAC_SECRET: the first signs. None: the ingress runs in unsigned mode. */
+  readonly secrets: readonly SecretHex[];
+  /** Default "/api/callbacks". */
+  readonly pathPrefix?: string;
+}
+
 /** What a client is made of. */
 export interface ClientOptions<K extends Kinds> {
   /** `neonDatabase(…)` on Workers, `pgDatabase(pool)` on Node. */
   readonly database: Database;
   readonly registry: Registry<K>;
   /** Where callbacks arrive and what signs them. Without it, parked jobs come without URL and signature. */
-  readonly callbacks?: {
-    /** For example "https://awa-edge.example.workers.dev"; no path. */
-    readonly baseUrl: string;
-    /** As in AWA_CALLBACK_HMAC_SECRET: the first signs. */
-    readonly secrets: readonly SecretHex[];
-    /** Default "/api/callbacks". */
-    readonly pathPrefix?: string;
-  };
+  readonly callbacks?: CallbackReceiver;
   /** Keeps hooks running after the call, for example `ctx.waitUntil`. Default: they run unattended. */
   readonly waitUntil?: (work: Promise<void>) => void;
   /** Told of a hook that failed. Default: nothing. */
@@ -101,15 +104,15 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
     return checked.value;
   }
 
+  const receiver = callbacks === undefined ? null : receiverOf(callbacks);
+
   function parkedOf(row: ParkedRow): Parked {
     const { callbackId } = row;
-    if (callbackId === null || callbacks === undefined) return { ...row, callbackUrl: null, signature: null };
-    const { baseUrl, secrets, pathPrefix = DEFAULT_CALLBACK_PATH_PREFIX } = callbacks;
-    const [secret] = secrets;
+    if (callbackId === null || receiver === null) return { ...row, callbackUrl: null, signature: null };
     return {
       ...row,
-      callbackUrl: `${baseUrl.replace(/\/+$/, "")}${pathPrefix}/${callbackId}/complete`,
-      signature: secret === undefined ? null : signCallbackId(secret, callbackId),
+      callbackUrl: `${receiver.base}/${callbackId}/complete`,
+      signature: receiver.secret === undefined ? null : signCallbackId(receiver.secret, callbackId),
     };
   }
 
@@ -273,6 +276,18 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
 export interface CompleteOptions {
   readonly payload?: Json;
   readonly resume?: boolean;
+}
+
+/** Where callbacks go and what signs them, checked before the first job is parked. @throws Error that says what is wrong */
+function receiverOf({ baseUrl, secrets, pathPrefix = DEFAULT_CALLBACK_PATH_PREFIX }: CallbackReceiver) {
+  const origin = URL.parse(baseUrl);
+  if (origin === null || !/^https?:$/.test(origin.protocol))
+    throw new Error("callbacks.baseUrl is not an http(s) URL");
+  const prefix = parsePathPrefix(pathPrefix);
+  if (!prefix.ok) throw new Error(`callbacks.pathPrefix ${prefix.error}`);
+  const parsed = parseSecrets(secrets);
+  if (!parsed.ok) throw new Error(`a secret in callbacks.secrets ${parsed.error}`);
+  return { base: `${baseUrl.replace(/\/+$/, "")}${prefix.value}`, secret: parsed.value[0] };
 }
 
 /** Runs a statement again while it neither did its work nor found why not: another writer was in between. */

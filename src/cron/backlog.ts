@@ -4,7 +4,8 @@ import type { Task } from "./task.ts";
 /** Reports what is still overdue after the others ran: the oldest of each kind. All should be null or zero. */
 export const backlog: Task = {
   name: "backlog",
-  async runOnce({ database }) {
-    return { counts: { ...(await database.query(measureBacklog())) }, exhausted: false };
+  async runOnce({ database, registry }) {
+    const left = await database.query(measureBacklog(registry.kindsWithFollowUp("rescued")));
+    return { counts: { ...left }, exhausted: false };
   },
 };

@@ -63,6 +63,6 @@ function describe(issue: v.BaseIssue<unknown>): string {
   const field = JSON.stringify(String(at.key).slice(0, MAX_ECHOED_CHARACTERS));
   if (issue.expected === "never") return `unknown field ${field}`;
   return issue.received === "undefined"
-    ? `missing field ${field}: ${issue.expected} expected`
+    ? `missing field ${field}`
     : `field ${field} must be a ${issue.expected}`;
 }

@@ -23,7 +23,7 @@ export type Refusal =
     }
   | { readonly type: "job_still_running" }
   | { readonly type: "follow_up_failed" }
-  | { readonly type: "schema_outdated"; readonly reason: string }
+  | { readonly type: "schema_mismatch"; readonly reason: string }
   | { readonly type: "thrown"; readonly error: unknown };
 
 /** An answer that isn't a success: the body is `{error, code}`. */
@@ -86,7 +86,7 @@ export function toWireError(refusal: Refusal): WireError {
         "follow_up_failed",
         "a follow-up of this job couldn't be enqueued; nothing was changed and the callback is still pending",
       );
-    case "schema_outdated":
+    case "schema_mismatch":
       return wire(503, "schema_mismatch", refusal.reason, { "Retry-After": RETRY_OUTAGE_SECONDS });
     case "thrown":
       return refusal.error instanceof DatabaseError ? fromDatabase(refusal.error) : internal();
@@ -103,7 +103,7 @@ function fromDatabase(error: DatabaseError): WireError {
         "Retry-After": RETRY_OUTAGE_SECONDS,
       });
     case "schema_mismatch":
-      return wire(503, "database_unavailable", MIGRATE, { "Retry-After": RETRY_OUTAGE_SECONDS });
+      return toWireError({ type: "schema_mismatch", reason: MIGRATE });
     case "unique_violation":
       return wire(409, "unique_conflict", "another live job holds this job's unique key");
     // Everything that came with the request was checked before: what Postgres refuses is a follow-up.

@@ -63,8 +63,10 @@ function parseDatabase(env: Bindings): Result<DatabaseConfig, ConfigProblem> {
 }
 
 function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
-  const pathPrefix = parsePathPrefix(env);
-  if (!pathPrefix.ok) return pathPrefix;
+  const givenPrefix = variable(env, "AWA_CALLBACK_PATH_PREFIX");
+  if (!givenPrefix.ok) return givenPrefix;
+  const pathPrefix = parsePathPrefix(givenPrefix.value ?? DEFAULT_CALLBACK_PATH_PREFIX);
+  if (!pathPrefix.ok) return err(`AWA_CALLBACK_PATH_PREFIX ${pathPrefix.error}`);
   const allowUnsigned = variable(env, "AWA_CALLBACK_ALLOW_UNSIGNED");
   if (!allowUnsigned.ok) return allowUnsigned;
   if (
@@ -88,27 +90,25 @@ function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
       "AWA_CALLBACK_HMAC_SECRET is not set: every callback is refused. Set it to 64 hexadecimal digits (`openssl rand -hex 32`) with `wrangler secret put AWA_CALLBACK_HMAC_SECRET`",
     );
   }
-  const secrets = secret.value.split(",");
-  if (secrets.some((candidate) => /\s/.test(candidate))) {
-    return err("AWA_CALLBACK_HMAC_SECRET contains white space: paste it again without");
-  }
-  if (!secrets.every((candidate) => SECRET.test(candidate))) {
-    return err(
-      "AWA_CALLBACK_HMAC_SECRET is not 64 hexadecimal digits (several secrets are separated by commas): correct it",
-    );
-  }
-  return ok({ secrets: secrets.map((candidate) => candidate.toLowerCase()), pathPrefix: pathPrefix.value });
+  const secrets = parseSecrets(secret.value.split(","));
+  if (!secrets.ok) return err(`AWA_CALLBACK_HMAC_SECRET ${secrets.error}`);
+  return ok({ secrets: secrets.value, pathPrefix: pathPrefix.value });
 }
 
-function parsePathPrefix(env: Bindings): Result<string, ConfigProblem> {
-  const given = variable(env, "AWA_CALLBACK_PATH_PREFIX");
-  if (!given.ok) return given;
-  const path = `/${(given.value ?? DEFAULT_CALLBACK_PATH_PREFIX).replace(/^\/+|\/+$/g, "")}`;
+/** Checks callback secrets: each 64 hexadecimal digits. */
+export function parseSecrets(secrets: readonly string[]): Result<readonly SecretHex[], ConfigProblem> {
+  if (secrets.some((secret) => /\s/.test(secret))) return err("contains white space: paste it again without");
+  return secrets.every((secret) => SECRET.test(secret))
+    ? ok(secrets.map((secret) => secret.toLowerCase()))
+    : err("is not 64 hexadecimal digits (several secrets are separated by commas): correct it");
+}
+
+/** Normalises a path prefix: one slash in front, none behind. */
+export function parsePathPrefix(prefix: string): Result<string, ConfigProblem> {
+  const path = `/${prefix.replace(/^\/+|\/+$/g, "")}`;
   return /^(\/[A-Za-z0-9._~-]+)+$/.test(path)
     ? ok(path)
-    : err(
-        "AWA_CALLBACK_PATH_PREFIX is not a path such as /api/callbacks: use letters, digits and . _ ~ - between slashes",
-      );
+    : err("is not a path such as /api/callbacks: use letters, digits and . _ ~ - between slashes");
 }
 
 function parseRetention(env: Bindings): Result<Retention, ConfigProblem> {

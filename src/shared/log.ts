@@ -6,7 +6,7 @@ import type { Outcome } from "./outcome.ts";
  */
 export interface LogEntry {
   readonly level: "info" | "warn" | "error";
-  /** What happened, for example `callback`, `tick_task`, `registry_drift`. */
+  /** What happened, for example `request`, `tick_task`, `registry_drift`. */
   readonly event: string;
   readonly jobId?: string | undefined;
   readonly kind?: string | undefined;

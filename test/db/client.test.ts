@@ -330,6 +330,14 @@ test("hooks of the client's own outcomes run after the commit", async () => {
   ]);
 });
 
+test("a receiver that can't be is refused before anything is parked", () => {
+  const made = (receiver: Partial<typeof callbacks> & { pathPrefix?: string }) => () =>
+    createClient({ database, registry, callbacks: { ...callbacks, ...receiver } });
+  expect(made({ secrets: ["short"] })).toThrow(/64 hexadecimal digits/);
+  expect(made({ baseUrl: "edge.example" })).toThrow(/baseUrl/);
+  expect(made({ pathPrefix: "/a b" })).toThrow(/pathPrefix/);
+});
+
 test("a batch is one transaction: the second statement fails, the first didn't happen", async () => {
   const before = await snapshot(db.pool);
   const good = client().prepare.enqueue("plain", { n: 1 });

@@ -321,8 +321,12 @@ describe("the outbox", () => {
     await lost.expired_callback();
     await tick(database, registry, { tasks: TASKS.filter((task) => task.name.startsWith("rescue_")) });
     await db.pool.query("UPDATE awa_edge.rescue_followups SET kind = 'from_another_build'");
-    await tick(database, registry);
+    const { counts } = await tick(database, registry);
     expect(await outbox()).toHaveLength(1);
+    expect(counts("backlog")).toMatchObject({
+      unknownRescueFollowUps: 1,
+      oldestDueRescueFollowUpSeconds: null,
+    });
   });
 });
 

@@ -14,7 +14,7 @@ export function readyz({ config }: IngressDeps) {
     const version = await c.get("database").query(readSchemaVersion());
     if (version === SCHEMA_VERSION) return c.json({ status: "ready", schema: version });
     return refuse(c, {
-      type: "schema_outdated",
+      type: "schema_mismatch",
       reason:
         version !== null && version > SCHEMA_VERSION
           ? `the database schema (${version}) is newer than this build (${SCHEMA_VERSION}): deploy the build that belongs to it`

@@ -14,7 +14,8 @@ export interface PgPool {
 
 /**
  * A Database over a `pg` Pool, for applications and scripts on Node. Set `statement_timeout` and
- * `connectionTimeoutMillis` on the pool: the adapter adds none.
+ * `connectionTimeoutMillis` on the pool: the adapter adds none. Listen to the pool's `error` event too, or an idle connection
+ * that Postgres ends will end the process.
  */
 export function pgDatabase(pool: PgPool): Database {
   async function withClient<T>(work: (client: PgClient) => Promise<T>): Promise<T> {

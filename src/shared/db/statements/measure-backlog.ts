@@ -8,20 +8,27 @@ export interface Backlog {
   readonly oldestOverrunDeadlineSeconds: number | null;
   readonly oldestExpiredCallbackSeconds: number | null;
   readonly oldestDueRescueFollowUpSeconds: number | null;
+  /** Rescue follow-ups of kinds that have none in this build: they wait for a build that has. */
+  readonly unknownRescueFollowUps: number;
   /** Rescue follow-ups that failed too often and now need a person. */
   readonly abandonedRescueFollowUps: number;
 }
 
-/** Measures what the tick left behind: one index look-up each. */
-export function measureBacklog(): Statement<Backlog> {
+/**
+ * Measures what the tick left behind, through an index each.
+ *
+ * @param followUpKinds the kinds with a `rescued` follow-up in this build
+ */
+export function measureBacklog(followUpKinds: readonly string[]): Statement<Backlog> {
   return {
     text: SQL,
-    values: [],
+    values: [followUpKinds],
     decode: ([row = {}]) => ({
       oldestStaleHeartbeatSeconds: nullable(row, "heartbeat", number),
       oldestOverrunDeadlineSeconds: nullable(row, "deadline", number),
       oldestExpiredCallbackSeconds: nullable(row, "callback", number),
       oldestDueRescueFollowUpSeconds: nullable(row, "follow_up", number),
+      unknownRescueFollowUps: number(row, "unknown"),
       abandonedRescueFollowUps: number(row, "abandoned"),
     }),
   };
@@ -36,5 +43,7 @@ SELECT
   (SELECT ${seconds("min(deadline_at)")} FROM awa_edge.jobs WHERE state = 'running' AND deadline_at < now()) AS deadline,
   (SELECT ${seconds("min(timeout_at)")} FROM awa_edge.callbacks WHERE state = 'pending' AND timeout_at < now()) AS callback,
   (SELECT ${seconds("min(next_attempt_at)")} FROM awa_edge.rescue_followups
-    WHERE abandoned_at IS NULL AND next_attempt_at < now()) AS follow_up,
+    WHERE abandoned_at IS NULL AND next_attempt_at < now() AND kind = ANY ($1::text[])) AS follow_up,
+  (SELECT count(*) FROM awa_edge.rescue_followups
+    WHERE abandoned_at IS NULL AND kind <> ALL ($1::text[])) AS unknown,
   (SELECT count(*) FROM awa_edge.rescue_followups WHERE abandoned_at IS NOT NULL) AS abandoned`;
