@@ -1,4 +1,5 @@
 import type pg from "pg";
+import { onTestFinished } from "vitest";
 import type { Database, Statement } from "../../src/shared/db/port.ts";
 
 /**
@@ -7,6 +8,11 @@ import type { Database, Statement } from "../../src/shared/db/port.ts";
  */
 export async function holdTransaction(pool: pg.Pool) {
   const client = await pool.connect();
+  let isHeld = true;
+  // Where the test fails, whoever waits for this transaction must not wait for ever.
+  onTestFinished(() => {
+    if (isHeld) client.release(true);
+  });
   await client.query("BEGIN");
   return {
     async run<R>(statement: Statement<R>): Promise<R> {
@@ -15,6 +21,7 @@ export async function holdTransaction(pool: pg.Pool) {
     query: (text: string, values: unknown[] = []) => client.query(text, values),
     async commit(): Promise<void> {
       await client.query("COMMIT");
+      isHeld = false;
       client.release();
     },
   };
