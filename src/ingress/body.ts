@@ -16,6 +16,7 @@ export const limitBody = bodyLimit({
 
 const JSON_TYPE = /^application\/(?:[a-z0-9.+-]+\+)?json\s*(?:;\s*charset="?utf-8"?\s*)?$/i;
 const MAX_ECHOED_CHARACTERS = 40;
+const NO_OBJECT = "the body must be a JSON object";
 
 /**
  * Reads a JSON body of a known shape. No body at all counts as `{}`: a sender that can only be given a URL may send none.
@@ -36,6 +37,8 @@ export async function readBody<S extends v.GenericSchema>(
     if (!parsed.ok) return parsed;
     value = parsed.value;
   }
+  // An array without elements would pass as an object without fields.
+  if (Array.isArray(value)) return err({ type: "wrong_shape", reason: NO_OBJECT });
   const unstorable = whyUnstorable(value, "the body");
   const shaped = v.safeParse(schema, value);
   if (!shaped.success) return err({ type: "wrong_shape", reason: describe(shaped.issues[0]) });
@@ -59,7 +62,7 @@ function parseJson(bytes: ArrayBuffer): Result<unknown, Refusal> {
 /** Says what is wrong with the body's shape, naming the field. */
 function describe(issue: v.BaseIssue<unknown>): string {
   const [at] = issue.path ?? [];
-  if (at === undefined) return "the body must be a JSON object";
+  if (at === undefined) return NO_OBJECT;
   const field = JSON.stringify(String(at.key).slice(0, MAX_ECHOED_CHARACTERS));
   if (issue.expected === "never") return `unknown field ${field}`;
   return issue.received === "undefined"
