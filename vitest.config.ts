@@ -17,6 +17,8 @@ export default defineConfig({
   test: {
     // The Worker's log lines are of interest where a test fails.
     silent: "passed-only",
+    // Vitest would leave one processor free; most of these tests wait for Postgres anyway.
+    maxWorkers: "100%",
     projects: [
       {
         test: { name: "unit", environment: "node", include: ["test/unit/**/*.test.ts"] },

@@ -4,11 +4,11 @@ import { runUntilStopped } from "./lib/lifecycle.ts";
 import { startLocalStack } from "./lib/local-stack.ts";
 
 await runUntilStopped(async (scope) => {
-  const { databaseUrl, neonEndpoint } = await startLocalStack(scope);
+  const { printedDatabaseUrl, neonEndpoint } = await startLocalStack(scope);
   console.log(`
 The database is running, until you press Ctrl-C.
 
-  Postgres         ${databaseUrl}
+  Postgres         ${printedDatabaseUrl}
   Neon's protocol  ${neonEndpoint}
 
 .dev.vars points at it. Start the Worker in another terminal:

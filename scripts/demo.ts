@@ -3,9 +3,6 @@
 
 import { deepEqual } from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { chmodSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { createClient, type Parked, pgDatabase } from "../src/client.ts";
@@ -15,7 +12,7 @@ import { fireScheduled } from "./lib/cron.ts";
 import { runToEnd, type Scope } from "./lib/lifecycle.ts";
 import { migrate } from "./lib/migrate.ts";
 import { startNeonServer } from "./lib/neon-server.ts";
-import { startPostgres } from "./lib/postgres.ts";
+import { startTemporaryPostgres } from "./lib/temporary-postgres.ts";
 import { startWrangler } from "./lib/wrangler.ts";
 
 const SECRET = randomBytes(32).toString("hex");
@@ -144,15 +141,8 @@ await runToEnd(async (scope) => {
 
 async function startEverything(scope: Scope): Promise<{ databaseUrl: string; workerUrl: string }> {
   tell("starting Postgres, the development server and the Worker …");
-  const folder = mkdtempSync(path.join(tmpdir(), "awa-edge-demo-"));
-  // Run by root, Postgres runs as somebody else, who has to get in.
-  chmodSync(folder, 0o755);
-  scope.defer(() => rmSync(folder, { recursive: true, force: true }));
-  const postgres = await startPostgres({ dataDir: path.join(folder, "postgres"), durable: false });
-  scope.defer(async () => {
-    await postgres.stop();
-    rmSync(path.dirname(postgres.dataDir), { recursive: true, force: true });
-  });
+  const postgres = await startTemporaryPostgres();
+  scope.defer(() => postgres.stop());
   const databaseUrl = postgres.url();
   await migrate({ databaseUrl });
   const neon = await startNeonServer({ upstream: databaseUrl });

@@ -18,7 +18,7 @@ await runUntilStopped(async (scope) => {
   console.log(`
 The Worker is running at ${workerUrl} until you press Ctrl-C.
 
-  Postgres         ${stack.databaseUrl}
+  Postgres         ${stack.printedDatabaseUrl}
   Neon's protocol  ${stack.neonEndpoint}
   Scheduled        ${crons.map((cron) => `"${cron}"`).join(", ") || "never"}: fired from here
 
@@ -44,7 +44,7 @@ async function sampleJob(stack: LocalStack, workerUrl: string): Promise<string> 
 
 and look at what that set off:
 
-  curl ${stack.neonEndpoint} -H 'Neon-Connection-String: ${stack.databaseUrl}' -d '${JSON.stringify({ query: JOBS })}'`;
+  curl ${stack.neonEndpoint} -H "Neon-Connection-String: ${stack.printedDatabaseUrl}" -d '${JSON.stringify({ query: JOBS })}'`;
   } catch (thrown) {
     return `No job was parked to try a callback on: ${errorMessage(thrown)}`;
   }

@@ -38,7 +38,10 @@ export async function fireScheduled({ signal }: Scope, workerUrl: string, expres
   const url = `${workerUrl}/cdn-cgi/local/scheduled?cron=${encodeURIComponent(expression)}`;
   const response = await fetch(url, {
     signal: AbortSignal.any([signal, AbortSignal.timeout(TRIGGER_TIMEOUT_MS)]),
+  }).catch((thrown: unknown) => {
+    throw new Error(`The scheduled trigger "${expression}" couldn't be fired: ${errorMessage(thrown)}`);
   });
   const outcome = (await response.text()).slice(0, 200);
-  if (!response.ok) throw new Error(`The scheduled trigger "${expression}" failed (${outcome}): see above.`);
+  if (!response.ok)
+    throw new Error(`The scheduled trigger "${expression}" failed (${outcome}): the Worker's log says why.`);
 }

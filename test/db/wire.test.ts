@@ -368,10 +368,13 @@ describe("a database that can't serve", () => {
   test("unreachable, wrong password, no such database, unmigrated, read-only: 503 that says what it may", async () => {
     const job = await makeWaiting(db.pool);
     const before = await snapshot(db.pool);
-    const url = new URL(db.url);
-    url.password = "wrong";
+    const refused = new URL(db.url);
+    refused.username = "no_such_role";
+    refused.password = "wrong";
+    const empty = `${db.name}_empty`;
+    await db.pool.query(`CREATE DATABASE ${empty}`);
     const elsewhere = new URL(db.url);
-    elsewhere.pathname = "/postgres";
+    elsewhere.pathname = `/${empty}`;
     const missing = new URL(db.url);
     missing.pathname = "/no_such_database";
     const through = (connectionString: string, fetchEndpoint = neon.endpoint) =>
@@ -387,6 +390,7 @@ describe("a database that can't serve", () => {
       unavailable,
     );
     expect(await call(job, "complete", {}, through(missing.href))).toMatchObject(unavailable);
+    expect(await call(job, "complete", {}, through(refused.href))).toMatchObject(unavailable);
     const unmigrated = await call(job, "complete", {}, through(elsewhere.href));
     expect(unmigrated).toMatchObject({
       status: 503,
@@ -403,6 +407,7 @@ describe("a database that can't serve", () => {
         `SET default_transaction_read_only = off; ALTER DATABASE ${db.name} RESET default_transaction_read_only`,
       );
     }
+    await db.pool.query(`DROP DATABASE ${empty} WITH (FORCE)`);
     expect(await snapshot(db.pool)).toEqual(before);
     expect(JSON.stringify(lines)).not.toContain(new URL(db.url).password || "no password");
   });

@@ -1,11 +1,8 @@
-import { chmodSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import pg from "pg";
 import type { TestProject } from "vitest/node";
 import { migrate } from "../../scripts/lib/migrate.ts";
 import { startNeonServer } from "../../scripts/lib/neon-server.ts";
-import { startPostgres } from "../../scripts/lib/postgres.ts";
+import { startTemporaryPostgres } from "../../scripts/lib/temporary-postgres.ts";
 import { cloneTemplate, dropDatabase, urlOf } from "./admin.ts";
 
 /** What the tests get with `inject`. */
@@ -106,26 +103,6 @@ async function findServer(): Promise<Server> {
       },
     };
   }
-  const folder = mkdtempSync(path.join(tmpdir(), "awa-edge-test-"));
-  // Run by root, Postgres runs as somebody else, who has to get in.
-  chmodSync(folder, 0o755);
-  const remove = () => rmSync(folder, { recursive: true, force: true });
-  try {
-    const postgres = await startPostgres({
-      dataDir: path.join(folder, "postgres"),
-      durable: false,
-      maxConnections: 200,
-    });
-    return {
-      url: postgres.url(),
-      async stop() {
-        await postgres.stop();
-        rmSync(path.dirname(postgres.dataDir), { recursive: true, force: true });
-        remove();
-      },
-    };
-  } catch (thrown) {
-    remove();
-    throw thrown;
-  }
+  const postgres = await startTemporaryPostgres({ maxConnections: 200 });
+  return { url: postgres.url(), stop: () => postgres.stop() };
 }
