@@ -1,0 +1,64 @@
+import { describe, expect, test } from "vitest";
+import { parseEnv } from "../../src/shared/env.ts";
+
+const good = {
+  DATABASE_URL: "postgres://user:hunter2@ep-x.neon.tech/db",
+  AWA_CALLBACK_HMAC_SECRET: `${"ab".repeat(32)},${"CD".repeat(32)}`,
+};
+const problemOf = (env: Record<string, unknown>): string => {
+  const config = parseEnv({ ...good, ...env });
+  const problem = [config.database, config.callbacks, config.retention].find((part) => !part.ok);
+  return problem?.ok === false ? problem.error : "";
+};
+
+test("everything set: parsed, with defaults", () => {
+  expect(parseEnv(good)).toEqual({
+    database: { ok: true, value: { connectionString: good.DATABASE_URL, fetchEndpoint: undefined } },
+    callbacks: {
+      ok: true,
+      value: { secrets: ["ab".repeat(32), "cd".repeat(32)], pathPrefix: "/api/callbacks" },
+    },
+    retention: {
+      ok: true,
+      value: { completedSeconds: 86_400, failedSeconds: 259_200, deadLetterSeconds: 2_592_000 },
+    },
+  });
+});
+
+test("unsigned mode is switched on by name, and prefixes are normalised", () => {
+  expect(
+    parseEnv({ AWA_CALLBACK_ALLOW_UNSIGNED: "true", AWA_CALLBACK_PATH_PREFIX: "hooks/in/" }).callbacks,
+  ).toEqual({
+    ok: true,
+    value: { secrets: [], pathPrefix: "/hooks/in" },
+  });
+});
+
+describe("a wrong value: the variable is named, its content isn't", () => {
+  test.each<[string, unknown, RegExp]>([
+    ["DATABASE_URL", undefined, /is not set/],
+    ["DATABASE_URL", "mysql://user:hunter2@host/db", /is not a postgres:\/\/user/],
+    ["DATABASE_URL", "postgres://hunter2", /is not a postgres:\/\/user/],
+    ["DATABASE_URL", " postgres://user:hunter2@host/db", /white space/],
+    ["DATABASE_URL", { hunter2: 1 }, /not a text variable/],
+    ["NEON_FETCH_ENDPOINT", "hunter2", /not an http/],
+    ["AWA_CALLBACK_HMAC_SECRET", "", /is not set: every callback is refused/],
+    ["AWA_CALLBACK_HMAC_SECRET", "hunter2", /64 hexadecimal digits/],
+    ["AWA_CALLBACK_HMAC_SECRET", `${"ab".repeat(32)},hunter2`, /64 hexadecimal digits/],
+    ["AWA_CALLBACK_HMAC_SECRET", `${"ab".repeat(32)}\n`, /white space/],
+    ["AWA_CALLBACK_HMAC_SECRET", `${"ab".repeat(32)}, ${"cd".repeat(32)}`, /white space/],
+    ["AWA_CALLBACK_ALLOW_UNSIGNED", "yes-hunter2", /neither true nor false/],
+    ["AWA_CALLBACK_ALLOW_UNSIGNED", "true", /contradict/],
+    ["AWA_CALLBACK_PATH_PREFIX", "/a b/hunter2", /is not a path/],
+    ["AWA_CALLBACK_PATH_PREFIX", "/:hunter2", /is not a path/],
+    ["AWA_COMPLETED_RETENTION_SECONDS", "1d-hunter2", /whole number/],
+    ["AWA_FAILED_RETENTION_SECONDS", "-1", /whole number/],
+    ["AWA_DEAD_LETTER_RETENTION_SECONDS", "9999999999", /up to 3153600000/],
+  ])("%s = %j", (name, value, message) => {
+    const problem = problemOf({ [name]: value });
+    expect(problem).toContain(name);
+    expect(problem).toMatch(message);
+    expect(problem).not.toContain("hunter2");
+    expect(problem).not.toContain("ab".repeat(32));
+  });
+});
