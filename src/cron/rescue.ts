@@ -9,6 +9,8 @@ import type { RescueReason } from "../shared/outcome.ts";
 import { type Ended, runHooks } from "../shared/registry/plan.ts";
 import { paged, type Task, type TickDeps } from "./task.ts";
 
+/** Jobs that get a line of their own in one task: the platform cuts an invocation's log off, and the counts come last. */
+const MAX_LINES = 100;
 /** A page that a constraint refused is tried again: its new snapshot sees the row it ran into. */
 const MAX_TRIES = 3;
 
@@ -28,7 +30,7 @@ export function rescueTask(name: string, reason: RescueReason): Task {
           if (job.state === "retryable") counts.retryable++;
           if (job.state === "failed") counts.failed++;
           if (job.state === "cancelled") counts.duplicates++;
-          note(deps, reason, job);
+          if (counts.rescued <= MAX_LINES) note(deps, reason, job);
         }
         deps.defer(observe(deps, reason, rescued));
         return picked >= RESCUE_PAGE_ROWS;

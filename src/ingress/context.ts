@@ -4,6 +4,7 @@ import type { Config } from "../shared/env.ts";
 import type { CallbackId } from "../shared/ids.ts";
 import type { Log, LogEntry } from "../shared/log.ts";
 import type { RegistryView } from "../shared/registry/define.ts";
+import { unreachable } from "../shared/result.ts";
 import { type Refusal, toWireError } from "./wire-errors.ts";
 
 /** What the ingress is made of. */
@@ -35,4 +36,25 @@ export function refuse(c: IngressContext, refusal: Refusal): Response {
   const { status, code, error, headers } = toWireError(refusal);
   c.set("entry", { ...c.get("entry"), status, code });
   return c.json({ error, code }, status, headers);
+}
+
+/** What every action may find instead of a pending callback. */
+export type NotPending =
+  | { readonly status: "not_found" }
+  | { readonly status: "already_resolved" }
+  | { readonly status: "gone"; readonly how: "expired" | "superseded" | "cancelled" };
+
+/** Answers an action whose callback isn't pending, or isn't there. */
+export function refuseNotPending(c: IngressContext, found: NotPending): Response {
+  const callbackId = c.get("callbackId");
+  switch (found.status) {
+    case "not_found":
+      return refuse(c, { type: "callback_not_found", callbackId });
+    case "already_resolved":
+      return refuse(c, { type: "callback_already_resolved", callbackId });
+    case "gone":
+      return refuse(c, { type: "callback_gone", callbackId, how: found.how });
+    default:
+      return unreachable(found);
+  }
 }

@@ -1,9 +1,8 @@
 import * as v from "valibot";
 import { DEFAULT_CALLBACK_TIMEOUT_SECONDS, MAX_CALLBACK_TIMEOUT_SECONDS } from "../../shared/callback.ts";
-import { unreachable } from "../../shared/result.ts";
 import { extendCallback } from "../../shared/use-cases/extend-callback.ts";
 import { readBody } from "../body.ts";
-import { type IngressContext, refuse } from "../context.ts";
+import { type IngressContext, refuse, refuseNotPending } from "../context.ts";
 import { stateOnTheWire } from "../wire-states.ts";
 
 const Body = v.strictObject({ timeout_seconds: v.optional(v.number()) });
@@ -20,18 +19,9 @@ export function heartbeat() {
     const id = c.get("callbackId");
     c.set("entry", { ...c.get("entry"), action: "heartbeat" });
     const extended = await extendCallback(c.get("database"), id, seconds);
-    switch (extended.status) {
-      case "extended":
-        return c.json({ id: extended.jobId, state: stateOnTheWire(extended.state) });
-      case "not_found":
-        return refuse(c, { type: "callback_not_found", callbackId: id });
-      case "already_resolved":
-        return refuse(c, { type: "callback_already_resolved", callbackId: id });
-      case "gone":
-        return refuse(c, { type: "callback_gone", callbackId: id, how: extended.how });
-      default:
-        return unreachable(extended);
-    }
+    return extended.status === "extended"
+      ? c.json({ id: extended.jobId, state: stateOnTheWire(extended.state) })
+      : refuseNotPending(c, extended);
   };
 }
 

@@ -2,7 +2,7 @@ import { runHooks } from "../../shared/registry/plan.ts";
 import { unreachable } from "../../shared/result.ts";
 import type { CallbackAction } from "../../shared/transitions.ts";
 import { type Resolution, resolveCallback } from "../../shared/use-cases/resolve-callback.ts";
-import { type IngressContext, type IngressDeps, refuse } from "../context.ts";
+import { type IngressContext, type IngressDeps, refuse, refuseNotPending } from "../context.ts";
 import { stateOnTheWire } from "../wire-states.ts";
 
 /** The common end of complete, fail and retry: resolve, log, answer, and observe after the commit. */
@@ -21,11 +21,9 @@ export async function resolve(
     case "duplicate":
       return c.json({ id: resolution.jobId, state: stateOnTheWire(resolution.state), duplicate: true });
     case "not_found":
-      return refuse(c, { type: "callback_not_found", callbackId: id });
     case "already_resolved":
-      return refuse(c, { type: "callback_already_resolved", callbackId: id });
     case "gone":
-      return refuse(c, { type: "callback_gone", callbackId: id, how: resolution.how });
+      return refuseNotPending(c, resolution);
     case "still_running":
       return refuse(c, { type: "job_still_running" });
     case "follow_up_failed":
