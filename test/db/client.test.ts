@@ -227,6 +227,20 @@ describe("cancel", () => {
     expect(await client().cancel(job.id)).toMatchObject({ status: "follow_up_failed" });
     expect(await snapshot(db.pool)).toEqual(before);
   });
+  test("nothing half-done: a follow-up that Postgres refuses leaves job and callback as they were", async () => {
+    const job = await makeWaiting(db.pool);
+    const planned = await client().prepare.cancel(job.id);
+    if (planned.statement === null) expect.fail("nothing to run");
+    const before = await snapshot(db.pool);
+    const values = planned.statement.values.map((value) =>
+      typeof value === "string" ? value.replace('"priority":2', '"priority":9') : value,
+    );
+    await expect(database.query({ ...planned.statement, values })).rejects.toMatchObject({
+      kind: "rejected",
+      constraint: "job_priority_is_1_to_4",
+    });
+    expect(await snapshot(db.pool)).toEqual(before);
+  });
   test("claimed between plan and write: planned again, cancelled once", async () => {
     const { jobId } = await client().enqueue("order", { n: 1 });
     const slow = interrupt(

@@ -13,7 +13,16 @@ import type { RescueReason } from "../../src/shared/outcome.ts";
 import type { JobEvent } from "../../src/shared/registry/define.ts";
 import { planFollowUps } from "../../src/shared/registry/plan.ts";
 import { createTestDatabase, type TestDatabase } from "../support/database.ts";
-import { claim, type Made, type MadeJob, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
+import {
+  claim,
+  type Made,
+  type MadeJob,
+  makeRunning,
+  makeWaiting,
+  park,
+  register,
+  snapshot,
+} from "../support/factory.ts";
 import { testRegistry } from "../support/registry.ts";
 import { tick } from "../support/tick.ts";
 
@@ -189,6 +198,19 @@ test("E25 a crash after a resume: the next attempt is rescued and can be worked 
   expect(await client().cancel(job.id)).toMatchObject({ status: "cancelled" });
 });
 
+test("E21 the second callback of a lease times out: retryable; the first stays superseded", async () => {
+  const job = await makeRunning(db.pool);
+  const second = await register(db.pool, job.id, "now() - interval '1 second'");
+  await park(db.pool, job.id);
+  await tick(database, registry);
+  expect(await jobOf(job.id)).toMatchObject({ state: "retryable" });
+  expect(await client().completeCallback(second)).toMatchObject({ status: "gone", how: "expired" });
+  expect(await client().completeCallback(job.callbackId)).toMatchObject({
+    status: "gone",
+    how: "superseded",
+  });
+});
+
 test("oban-bg/oban#424 rescue frees the key of a job that is given up", async () => {
   const first = await client().enqueue("once", { n: 1 }, { unique: true, maxAttempts: 1 });
   await claim(db.pool, first.jobId);
@@ -358,6 +380,13 @@ describe("hooks and tasks", () => {
     const failures = lines.filter((line) => line.event === "hook_failed");
     expect(failures).toHaveLength(3);
     expect(JSON.stringify(lines)).not.toContain("hook-message");
+  });
+
+  test("many rescues: a line for the first hundred, all of them in the counts", async () => {
+    await Promise.all(Array.from({ length: 120 }, () => lost.expired_callback({ kind: "plain" })));
+    const { lines, counts } = await tick(database, registry);
+    expect(lines.filter((line) => line.event === "rescue")).toHaveLength(100);
+    expect(counts("rescue_expired_callbacks")).toMatchObject({ rescued: 120 });
   });
 
   test("a task that fails is reported, and the others run", async () => {

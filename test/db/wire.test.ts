@@ -259,6 +259,49 @@ describe("the status table, against the database", () => {
   });
 });
 
+describe("hooks", () => {
+  test("run after the commit, under waitUntil; one that throws harms nobody; a duplicate fires none", async () => {
+    const observed = testRegistry();
+    const seen: string[] = [];
+    observed
+      .onEvent("order", () => {
+        throw new Error("hook-message");
+      })
+      .onEvent("order", async (event) => {
+        const stored = await client().getJob(event.job.id);
+        seen.push(`${event.outcome}: stored as ${stored?.state}`);
+      });
+    const job = await makeWaiting(db.pool);
+    deferred.length = 0;
+    expect(await call(job, "complete", {}, app(observed))).toMatchObject({ status: 200 });
+    expect(deferred).toHaveLength(1);
+    await Promise.all(deferred);
+    expect(seen).toEqual(["completed: stored as completed"]);
+    expect(lines.filter((line) => line.event === "hook_failed")).toMatchObject([
+      { jobId: job.id, kind: "order", reason: "hook 1 of order threw Error" },
+    ]);
+    expect(JSON.stringify(lines)).not.toContain("hook-message");
+    await call(job, "complete", {}, app(observed));
+    expect(deferred).toHaveLength(1);
+  });
+});
+
+test("unsigned mode, body {}: 200; a prefix of one's own: 200 there and 404 at the default", async () => {
+  const ask = async (env: Record<string, string>, path: string) => {
+    const headers = { "Content-Type": "application/json" };
+    const unsigned = { AWA_CALLBACK_HMAC_SECRET: "", AWA_CALLBACK_ALLOW_UNSIGNED: "true", ...env };
+    return (await app(testRegistry(), unsigned).request(path, { method: "POST", headers, body: "{}" }))
+      .status;
+  };
+  const job = await makeWaiting(db.pool, { kind: "plain" });
+  expect(await ask({ AWA_CALLBACK_PATH_PREFIX: "/hooks" }, `/api/callbacks/${job.callbackId}/complete`)).toBe(
+    404,
+  );
+  expect(await ask({ AWA_CALLBACK_PATH_PREFIX: "/hooks" }, `/hooks/${job.callbackId}/complete`)).toBe(200);
+  const other = await makeWaiting(db.pool, { kind: "plain" });
+  expect(await ask({}, `/api/callbacks/${other.callbackId}/complete`)).toBe(200);
+});
+
 describe("round trips, counted at the development server", () => {
   test("complete with follow-ups 2, duplicate 1, heartbeat 1, refused 0", async () => {
     const job = await makeWaiting(db.pool);
