@@ -18,6 +18,12 @@ export const CALLBACK_STATE_AFTER = {
   retry: "retried",
 } as const satisfies Record<CallbackAction["type"], string>;
 
+/**
+ * What `job.errors` keeps of one error's text: a hundred long ones would make a job too large to be read in one answer. The
+ * callback's row has the whole text, and so do the closures.
+ */
+export const MAX_ERROR_CHARACTERS = 10_000;
+
 /** The text stored and given to follow-ups where a callback asks for another attempt. */
 export const RETRY_REQUESTED = "retry requested by callback";
 
@@ -140,7 +146,9 @@ function fail(
 }
 
 function attemptError(job: JobRow, error: string, now: Date): AttemptError {
-  return { error, attempt: job.attempt, at: now.toISOString() };
+  const kept =
+    error.length > MAX_ERROR_CHARACTERS ? `${error.slice(0, MAX_ERROR_CHARACTERS).toWellFormed()}…` : error;
+  return { error: kept, attempt: job.attempt, at: now.toISOString() };
 }
 
 function withError<J extends { readonly errors: readonly AttemptError[] }>(job: J, error: AttemptError): J {

@@ -339,6 +339,18 @@ describe("the outbox", () => {
     expect(await snapshot(db.pool)).toEqual(before);
   });
 
+  test("large rows: a page by bytes, and one that is too large for any answer keeps nobody waiting", async () => {
+    const sweeps = TASKS.filter((task) => task.name.startsWith("rescue_"));
+    const sizes = [10_000_000, 3_000_000, 3_000_000, 10];
+    for (const size of sizes) await lost.expired_callback({ args: { n: 1, filler: "x".repeat(size) } });
+    await tick(database, registry, { tasks: sweeps });
+    const page = await database.query(readDueRescueFollowUps(["order"]));
+    expect([page.rows.length, page.more]).toEqual([1, true]);
+    const { counts } = await tick(database, registry);
+    expect(counts("dispatch_rescue_follow_ups")).toMatchObject({ dispatched: 3, failed: 0 });
+    expect(await outbox()).toHaveLength(1);
+  });
+
   test("what a build doesn't know stays for a build that does", async () => {
     await lost.expired_callback();
     await tick(database, registry, { tasks: TASKS.filter((task) => task.name.startsWith("rescue_")) });

@@ -55,6 +55,13 @@ describe("from waiting_external", () => {
   });
 });
 
+test("a very long error is cut in job.errors, and whole for the follow-ups", () => {
+  const long = `${"x".repeat(9_999)}💶${"y".repeat(50_000)}`;
+  const move = applyCallback(waitingJob(), { type: "fail", error: long }, here);
+  expect(move?.error?.error).toBe(`${"x".repeat(9_999)}\ufffd…`);
+  expect(move?.ended).toMatchObject({ context: { error: long } });
+});
+
 describe("from running", () => {
   test("complete and fail end it; resume lets it run on; retry isn't for it", () => {
     const states = actions.map((action) => applyCallback(runningJob(), action, here)?.job.state ?? null);

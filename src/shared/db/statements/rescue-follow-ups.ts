@@ -10,6 +10,8 @@ import { type InsertedJob, insertJobsSql, jobRecord, jobRecordsSql, wakeUpSql } 
 export const DISPATCH_PAGE_ROWS = 2000;
 /** and their bytes: an answer of Neon's is 10 MB at the most, and one row may be large. */
 const DISPATCH_PAGE_BYTES = 4_000_000;
+/** A row too large for any answer: it must not keep the others from theirs. It stays, and ages in the backlog. */
+const MAX_DISPATCH_BYTES = 9_000_000;
 /** A follow-up that can't be planned this often is abandoned. With the back-off below that takes about 26 hours. */
 export const MAX_DISPATCH_ATTEMPTS = 12;
 /** The pause after the n-th failure is 2^n minutes, six hours at the most. */
@@ -59,6 +61,7 @@ WITH due AS (
   FROM (
     SELECT id, reason, attempts, job, next_attempt_at FROM awa_edge.rescue_followups
     WHERE abandoned_at IS NULL AND next_attempt_at <= now() AND kind = ANY ($1::text[])
+      AND octet_length(job::text) <= ${MAX_DISPATCH_BYTES}
     ORDER BY next_attempt_at, id LIMIT $2::int
   ) oldest
   WINDOW w AS (ORDER BY next_attempt_at, id)
