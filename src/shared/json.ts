@@ -31,6 +31,11 @@ export function isStorable(value: unknown): value is Json {
   return value !== undefined && whyUnstorable(value, "value") === null;
 }
 
+/** Tells an object from the other sorts of JSON. */
+export function isJsonObject(value: Json): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 /** Says why Postgres can't store a text, or `null` where it can. */
 export function whyUnstorableText(text: string, at: string): string | null {
   if (text.includes("\0")) return `${at} contains a NUL character, which Postgres can't store`;

@@ -42,7 +42,7 @@ async function query(text: string): Promise<unknown[]> {
 }
 
 describe("migrate", () => {
-  test("an empty database gets every migration of the repository, in order, and a second time nothing", async () => {
+  test("E14 an empty database gets every migration of the repository, in order, and a second time nothing", async () => {
     const files = readdirSync(path.join(REPOSITORY, "migrations")).sort();
     expect(await migrate({ databaseUrl })).toEqual({ applied: files.map((file) => path.parse(file).name) });
     expect(await migrate({ databaseUrl })).toEqual({ applied: [] });

@@ -247,7 +247,7 @@ describe("a callback that isn't pending", () => {
     expect(await complete("6")).toEqual({ status: "not_found" });
     expect(await complete("7")).toMatchObject({ status: "moved" });
   });
-  test("E20 a second callback on the same lease: the first is superseded, the second works (E22, E29, E31)", async () => {
+  test("E20 a second callback on the same lease: the first is superseded, the second works (E22, E29)", async () => {
     const job = await makeRunning(pool());
     const second = await register(pool(), job.id);
     await park(pool(), job.id);
@@ -261,6 +261,14 @@ describe("a callback that isn't pending", () => {
     });
     expect(await client().heartbeatCallback(second, 60)).toMatchObject({ status: "extended" });
     expect(await client().failCallback(second, "x")).toMatchObject({ state: "failed" });
+  });
+  test("E31 retry on a second callback: available, workable again", async () => {
+    const job = await makeRunning(pool(), { attempt: 2 });
+    const second = await register(pool(), job.id);
+    await park(pool(), job.id);
+    expect(await client().retryCallback(second)).toMatchObject({ state: "available" });
+    await claim(pool(), job.id);
+    expect(await jobOf(job.id)).toMatchObject({ state: "running", attempt: 3, callbackId: null });
   });
   test("after a resume a second callback completes (resume, then E29); the first stays resumed", async () => {
     const job = await makeWaiting(pool());

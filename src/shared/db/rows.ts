@@ -7,7 +7,7 @@ import {
   type RunLease,
 } from "../ids.ts";
 import { type AttemptError, JOB_STATES, type JobRow, type JobState, type Trigger } from "../job.ts";
-import type { Json, JsonObject } from "../json.ts";
+import { isJsonObject, type Json, type JsonObject } from "../json.ts";
 import { DEAD_LETTER_REASONS, OUTCOMES } from "../outcome.ts";
 import type { Row } from "./port.ts";
 
@@ -48,13 +48,13 @@ export function decodeJob(row: Row): JobRow {
     attemptedAt: nullable(row, "attempted_at", date),
     createdAt: date(row, "created_at"),
     deadlineSeconds: nullable(row, "deadline_seconds", number),
-    errors: json(row, "errors") as unknown as readonly AttemptError[],
-    metadata: json(row, "metadata") as JsonObject,
+    errors: records(row, "errors").map(attemptError),
+    metadata: metadata(row),
     progress: json(row, "progress"),
     result: json(row, "result"),
     tags: texts(row, "tags"),
     uniqueKey: nullable(row, "unique_key", text),
-    uniqueStates: nullable(row, "unique_states", texts) as readonly JobState[] | null,
+    uniqueStates: nullable(row, "unique_states", states),
     orderingKey: nullable(row, "ordering_key", text),
     trigger: nullable(row, "trigger_job_id", trigger),
   };
@@ -99,6 +99,19 @@ export function decodeJob(row: Row): JobRow {
   }
 }
 
+function states(row: Row, column: string): readonly JobState[] {
+  return texts(row, column).map((state) => oneOf({ state }, "state", JOB_STATES));
+}
+
+function metadata(row: Row): JsonObject {
+  const value = json(row, "metadata");
+  return isJsonObject(value) ? value : wrongType("metadata", "an object");
+}
+
+function attemptError(entry: Row): AttemptError {
+  return { error: text(entry, "error"), attempt: number(entry, "attempt"), at: text(entry, "at") };
+}
+
 function trigger(row: Row): Trigger {
   return {
     jobId: jobId(row, "trigger_job_id"),
@@ -133,10 +146,22 @@ export function json(row: Row, column: string): Json {
   return row[column] as Json;
 }
 
+/** A jsonb column that holds a list of objects, each to be read like a row. @throws Error where it is none */
+export function records(row: Row, column: string): readonly Row[] {
+  const value = row[column];
+  return Array.isArray(value) && value.every(isRow) ? value : wrongType(column, "a list of objects");
+}
+
+function isRow(value: unknown): value is Row {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 /** A text[] column. @throws Error where it is none */
 export function texts(row: Row, column: string): readonly string[] {
   const value = row[column];
-  return Array.isArray(value) ? (value as string[]) : wrongType(column, "text[]");
+  return Array.isArray(value) && value.every((item) => typeof item === "string")
+    ? value
+    : wrongType(column, "text[]");
 }
 
 /** A bigint column as a job id. @throws Error where it is none */

@@ -1,4 +1,6 @@
 import type { JobInsert } from "../../registry/job-insert.ts";
+import type { Row } from "../port.ts";
+import { records, text } from "../rows.ts";
 
 /** One record of the JSON parameter that {@link insertJobsSql} reads. */
 type JobRecord = Readonly<Record<string, unknown>>;
@@ -78,4 +80,9 @@ export interface InsertedJob {
 export function insertedJobsSql(table: string): string {
   return `coalesce((SELECT jsonb_agg(jsonb_build_object('id', f.id::text, 'kind', f.kind) ORDER BY f.id)
     FROM ${table} f), '[]')`;
+}
+
+/** Reads the column that {@link insertedJobsSql} made. @throws Error where it isn't one */
+export function decodeInsertedJobs(row: Row, column: string): readonly InsertedJob[] {
+  return records(row, column).map((job) => ({ id: text(job, "id"), kind: text(job, "kind") }));
 }

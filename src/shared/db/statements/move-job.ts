@@ -5,8 +5,8 @@ import type { Outcome } from "../../outcome.ts";
 import type { JobInsert } from "../../registry/job-insert.ts";
 import type { Move } from "../../transitions.ts";
 import type { Statement } from "../port.ts";
-import { json } from "../rows.ts";
 import {
+  decodeInsertedJobs,
   encodeJobInserts,
   type InsertedJob,
   insertedJobsSql,
@@ -80,7 +80,7 @@ export function moveIfUnchanged(
     decode: ([row]) =>
       row === undefined
         ? { moved: false }
-        : { moved: true, followUps: json(row, "follow_ups") as unknown as readonly InsertedJob[] },
+        : { moved: true, followUps: decodeInsertedJobs(row, "follow_ups") },
   };
 }
 

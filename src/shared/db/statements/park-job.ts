@@ -1,8 +1,9 @@
 import type { CallbackId, JobId } from "../../ids.ts";
 import type { JobInsert } from "../../registry/job-insert.ts";
 import type { Statement } from "../port.ts";
-import { callbackId, date, jobId, json, nullable } from "../rows.ts";
+import { callbackId, date, jobId, nullable } from "../rows.ts";
 import {
+  decodeInsertedJobs,
   encodeJobInserts,
   type InsertedJob,
   insertedJobsSql,
@@ -65,7 +66,7 @@ export function parkUnlessDuplicate(
             jobId: jobId(row, "id"),
             callbackId: nullable(row, "callback_id", callbackId),
             deduplicated: row.deduplicated === true,
-            followUps: json(row, "follow_ups") as unknown as readonly InsertedJob[],
+            followUps: decodeInsertedJobs(row, "follow_ups"),
           },
   };
 }

@@ -3,8 +3,15 @@ import type { JobRow } from "../../job.ts";
 import { RESCUE_REASONS, type RescueReason } from "../../outcome.ts";
 import type { JobInsert } from "../../registry/job-insert.ts";
 import type { Statement } from "../port.ts";
-import { decodeJob, jobColumns, jobId, json, number, oneOf, text } from "../rows.ts";
-import { type InsertedJob, insertJobsSql, jobRecord, jobRecordsSql, wakeUpSql } from "./insert-jobs.ts";
+import { decodeJob, jobColumns, jobId, number, oneOf, records, text } from "../rows.ts";
+import {
+  decodeInsertedJobs,
+  type InsertedJob,
+  insertJobsSql,
+  jobRecord,
+  jobRecordsSql,
+  wakeUpSql,
+} from "./insert-jobs.ts";
 
 /** Outbox rows that one statement reads at the most, */
 export const DISPATCH_PAGE_ROWS = 2000;
@@ -103,14 +110,14 @@ export function dispatchIfDue(dispatches: readonly Dispatch[]): Statement<Dispat
       JSON.stringify(inserts.map(({ insert, extra }, position) => jobRecord(insert, position, extra))),
     ],
     decode: ([row = {}]) => ({
-      dispatched: (json(row, "dispatched") as { job_id: string; id: string }[]).map((done) => ({
+      dispatched: records(row, "dispatched").map((done) => ({
         jobId: jobId(done, "job_id"),
-        rescueId: done.id,
+        rescueId: text(done, "id"),
       })),
-      followUps: json(row, "follow_ups") as unknown as readonly InsertedJob[],
-      failed: (json(row, "failed") as { id: string; abandoned: boolean }[]).map((failed) => ({
-        rescueId: failed.id,
-        abandoned: failed.abandoned,
+      followUps: decodeInsertedJobs(row, "follow_ups"),
+      failed: records(row, "failed").map((failed) => ({
+        rescueId: text(failed, "id"),
+        abandoned: failed.abandoned === true,
       })),
     }),
   };
