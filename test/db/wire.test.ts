@@ -477,6 +477,30 @@ describe("a database that can't serve", () => {
   });
 });
 
+test("a batch over Neon is one request and one transaction, at READ COMMITTED", async () => {
+  const statement = (text: string, values: readonly string[] = []) => ({
+    text,
+    values,
+    decode: (rows: readonly object[]) => rows,
+  });
+  const insert = "INSERT INTO awa_edge.queues (queue) VALUES ($1)";
+  const before = neon.requests(db.name);
+  const [, isolation, found] = await open().batch([
+    statement(insert, ["batched"]),
+    statement("SHOW transaction_isolation"),
+    statement("SELECT queue FROM awa_edge.queues WHERE queue = $1", ["batched"]),
+  ]);
+  expect(neon.requests(db.name)).toBe(before + 1);
+  expect([isolation, found]).toEqual([[{ transaction_isolation: "read committed" }], [{ queue: "batched" }]]);
+  await expect(
+    open().batch([statement(insert, ["undone"]), statement(insert, ["batched"])]),
+  ).rejects.toMatchObject({
+    kind: "unique_violation",
+  });
+  const { rows } = await db.pool.query("SELECT queue FROM awa_edge.queues");
+  expect(rows).toEqual([{ queue: "batched" }]);
+});
+
 test("after a resume and a claim the next callback of the same job is another one", async () => {
   const job = await makeWaiting(db.pool);
   await call(job, "complete", { payload: 1, resume: true });
