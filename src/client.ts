@@ -7,7 +7,14 @@ import { type Extension, extendIfPending } from "./shared/db/statements/extend-c
 import { type Enqueued, insertUnlessDuplicate } from "./shared/db/statements/insert-job.ts";
 import type { InsertedJob } from "./shared/db/statements/insert-jobs.ts";
 import type { ParkedRow } from "./shared/db/statements/park-job.ts";
-import { readCallbacksOfJob, readFollowUpsOfJob, readJob } from "./shared/db/statements/read-job.ts";
+import {
+  DRAIN_PAGE_ROWS,
+  type JobReading,
+  readCallbacksOfJob,
+  readDrainable,
+  readFollowUpsOfJob,
+  readJob,
+} from "./shared/db/statements/read-job.ts";
 import { RETRIABLE_STATES, type Retried, retryIfEndedOrWaiting } from "./shared/db/statements/retry-job.ts";
 import { DEFAULT_CALLBACK_PATH_PREFIX, parsePathPrefix, parseSecrets } from "./shared/env.ts";
 import { type CallbackId, type JobId, parseCallbackId, parseJobId } from "./shared/ids.ts";
@@ -19,7 +26,12 @@ import { checkJobInsert, type JobInsert } from "./shared/registry/job-insert.ts"
 import { type Ended, runHooks } from "./shared/registry/plan.ts";
 import { type SecretHex, signCallbackId } from "./shared/signature.ts";
 import type { CallbackAction } from "./shared/transitions.ts";
-import { type CancelResult, type PlannedCancel, planCancel } from "./shared/use-cases/cancel-job.ts";
+import {
+  type CancelResult,
+  type PlannedCancel,
+  planCancel,
+  planCancelOf,
+} from "./shared/use-cases/cancel-job.ts";
 import { type Extended, extendCallback } from "./shared/use-cases/extend-callback.ts";
 import { planPark, type Wait } from "./shared/use-cases/park-job.ts";
 import {
@@ -72,6 +84,12 @@ export interface Parked {
   /** A live job with the same unique key was there already: this is that one. */
   readonly deduplicated: boolean;
   readonly followUps: readonly InsertedJob[];
+}
+
+/** What a drain came to. */
+export interface Drained {
+  readonly cancelled: number;
+  readonly followUpFailed: readonly JobId[];
 }
 
 /** What a retry by hand came to. */
@@ -221,6 +239,33 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
         if (result !== null) observe(planned.ended);
         return result;
       });
+    },
+
+    /**
+     * Cancels every job of a queue that nobody works on: scheduled, available, retryable and waiting ones, each with its
+     * callback and follow-ups in one statement. Running jobs, and those enqueued in the meantime, are left.
+     *
+     * @returns how many were cancelled, and which stayed because a follow-up of theirs couldn't be planned
+     */
+    async drain(queue: string, { reason = DEFAULT_CANCEL_REASON } = {}): Promise<Drained> {
+      mustBeStorable(whyUnstorableText(reason, "reason"));
+      const followUpFailed: JobId[] = [];
+      let cancelled = 0;
+      let after: JobId | null = null;
+      for (;;) {
+        const page: readonly JobReading[] = await database.query(readDrainable(queue, after));
+        for (const reading of page) {
+          after = reading.job.id;
+          const planned = planCancelOf(registry, reading, reason);
+          if (planned.settled !== null) followUpFailed.push(reading.job.id);
+          // Stale where somebody claimed or moved it since the reading: it isn't ours to cancel any more.
+          else if ((await database.query(planned.statement)) !== null) {
+            cancelled++;
+            observe(planned.ended);
+          }
+        }
+        if (page.length < DRAIN_PAGE_ROWS) return { cancelled, followUpFailed };
+      }
     },
 
     /** Starts a failed, cancelled or waiting job afresh: available now, attempt 0. */

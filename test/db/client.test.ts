@@ -254,6 +254,54 @@ describe("cancel", () => {
   });
 });
 
+describe("drain", () => {
+  test("E10 all that nobody works on, counted, callbacks cleared, with follow-ups; running and other queues stay", async () => {
+    const { id: waiting } = await makeWaiting(db.pool, { queue: "q" });
+    const { jobId: available } = await client().enqueue("order", { n: 1 }, { queue: "q" });
+    const { jobId: scheduled } = await client().enqueue(
+      "order",
+      { n: 2 },
+      { queue: "q", runAt: new Date(Date.now() + 9e6) },
+    );
+    const { id: running } = await makeRunning(db.pool, { queue: "q" });
+    const { id: poison } = await makeWaiting(db.pool, { queue: "q", kind: "poison" });
+    const { id: elsewhere } = await makeWaiting(db.pool);
+    expect(await client().drain("q", { reason: "closing" })).toEqual({
+      cancelled: 3,
+      followUpFailed: [poison],
+    });
+    const stateOf = async (id: string) => (await client().getJob(id))?.state;
+    expect(await Promise.all([waiting, available, scheduled].map(stateOf))).toEqual(
+      Array(3).fill("cancelled"),
+    );
+    expect(await Promise.all([running, poison, elsewhere].map(stateOf))).toEqual([
+      "running",
+      "waiting_external",
+      "waiting_external",
+    ]);
+    expect(await client().getCallbacks(waiting)).toMatchObject([{ state: "cancelled" }]);
+    expect(await client().getFollowUps(waiting)).toMatchObject([
+      { args: { of: "cancelled", detail: "closing" } },
+    ]);
+    expect(await client().drain("q")).toEqual({ cancelled: 0, followUpFailed: [poison] });
+  });
+  test("more than a page; one that is claimed in between is left to its worker", async () => {
+    const jobs = await Promise.all(
+      Array.from({ length: 230 }, (_, n) => client().enqueue("plain", { n }, { queue: "q" })),
+    );
+    const [first] = jobs.map((job) => job.jobId).toSorted((a, b) => Number(a) - Number(b));
+    if (first === undefined) expect.fail("no job");
+    const slow = interrupt(
+      database,
+      (text) => text.includes("UPDATE awa_edge.jobs"),
+      () => claim(db.pool, first),
+    );
+    const racing = createClient({ database: slow, registry });
+    expect(await racing.drain("q")).toEqual({ cancelled: 229, followUpFailed: [] });
+    expect(await client().getJob(first)).toMatchObject({ state: "running" });
+  });
+});
+
 describe("retry", () => {
   test("E9 failed, cancelled or waiting: available, attempt 0, errors kept, callback cancelled, no dead letter", async () => {
     const failed = await makeWaiting(db.pool);

@@ -1,7 +1,7 @@
 import type { Database, Statement } from "../db/port.ts";
 import type { InsertedJob } from "../db/statements/insert-jobs.ts";
 import { moveIfUnchanged } from "../db/statements/move-job.ts";
-import { readJob } from "../db/statements/read-job.ts";
+import { type JobReading, readJob } from "../db/statements/read-job.ts";
 import type { JobId } from "../ids.ts";
 import type { JobRow, TerminalState } from "../job.ts";
 import type { RegistryView } from "../registry/define.ts";
@@ -37,7 +37,15 @@ export async function planCancel(
 ): Promise<PlannedCancel> {
   const reading = await database.query(readJob(id));
   if (reading === null) return { statement: null, settled: { status: "not_found" } };
-  const { job, now } = reading;
+  return planCancelOf(registry, reading, reason);
+}
+
+/** The second half of {@link planCancel}, from a reading. Pure. */
+export function planCancelOf(
+  registry: RegistryView,
+  { job, now }: JobReading,
+  reason: string,
+): PlannedCancel {
   if (!isCancellable(job)) return { statement: null, settled: { status: "already_ended", state: job.state } };
 
   const move = applyCancel(job, reason, now);

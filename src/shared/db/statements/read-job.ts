@@ -37,3 +37,20 @@ export function readFollowUpsOfJob(id: JobId): Statement<readonly JobRow[]> {
     decode: (rows) => rows.map(decodeJob),
   };
 }
+
+/** Jobs that one page of a drain reads at the most. */
+export const DRAIN_PAGE_ROWS = 200;
+
+/** Reads the jobs of a queue that nobody works on, by id, from after a given one: what a drain cancels. */
+export function readDrainable(queue: string, after: JobId | null): Statement<readonly JobReading[]> {
+  return {
+    text: `SELECT ${jobColumns("j")}, date_trunc('milliseconds', now()) AS now
+FROM awa_edge.jobs j
+WHERE j.queue = $1::text AND j.state IN ('scheduled', 'available', 'retryable', 'waiting_external')
+  AND ($2::bigint IS NULL OR j.id > $2::bigint)
+ORDER BY j.id
+LIMIT ${DRAIN_PAGE_ROWS}`,
+    values: [queue, after],
+    decode: (rows) => rows.map((row) => ({ job: decodeJob(row), now: date(row, "now") })),
+  };
+}
