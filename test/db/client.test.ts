@@ -1,28 +1,21 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { createClient, pgDatabase } from "../../src/client.ts";
-import type { Database } from "../../src/shared/db/port.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { createClient } from "../../src/client.ts";
 import { parkUnlessDuplicate } from "../../src/shared/db/statements/park-job.ts";
 import { newCallbackId } from "../../src/shared/ids.ts";
 import type { JobEvent } from "../../src/shared/registry/define.ts";
 import { checkJobInsert } from "../../src/shared/registry/job-insert.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
 import { claim, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
 
 const SECRET = "a1".repeat(32);
-let db: TestDatabase;
-let database: Database;
+const { db, database } = useTestDatabase();
 const registry = testRegistry();
 const callbacks = { baseUrl: "https://edge.example/", secrets: [SECRET, "b2".repeat(32)] };
 const client = () => createClient({ database, registry, callbacks });
 
-beforeAll(async () => {
-  db = await createTestDatabase();
-  database = pgDatabase(db.pool);
-});
-afterAll(() => db.drop());
 beforeEach(async () => {
   await db.pool.query(
     "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",

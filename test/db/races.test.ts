@@ -1,6 +1,5 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { createClient, pgDatabase } from "../../src/client.ts";
-import type { Database } from "../../src/shared/db/port.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { createClient } from "../../src/client.ts";
 import { extendIfPending } from "../../src/shared/db/statements/extend-callback.ts";
 import { moveIfUnchanged } from "../../src/shared/db/statements/move-job.ts";
 import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
@@ -8,22 +7,16 @@ import { retryIfEndedOrWaiting } from "../../src/shared/db/statements/retry-job.
 import type { CallbackAction } from "../../src/shared/transitions.ts";
 import { extendCallback } from "../../src/shared/use-cases/extend-callback.ts";
 import { planResolution, resolveCallback } from "../../src/shared/use-cases/resolve-callback.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
 import { claim, makeRunning, makeWaiting, park, register } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
 
-let db: TestDatabase;
-let database: Database;
+const { db, database } = useTestDatabase();
 const registry = testRegistry();
 const client = () => createClient({ database, registry });
 const expired = { timeoutAt: "now() - interval '1 minute'" };
 
-beforeAll(async () => {
-  db = await createTestDatabase();
-  database = pgDatabase(db.pool);
-});
-afterAll(() => db.drop());
 beforeEach(async () => {
   await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups");
 });

@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { createClient, pgDatabase } from "../../src/client.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { createClient } from "../../src/client.ts";
 import { TASKS } from "../../src/cron/scheduled.ts";
 import { DatabaseError } from "../../src/shared/db/errors.ts";
 import type { Database } from "../../src/shared/db/port.ts";
@@ -12,7 +12,7 @@ import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
 import type { RescueReason } from "../../src/shared/outcome.ts";
 import type { JobEvent } from "../../src/shared/registry/define.ts";
 import { planFollowUps } from "../../src/shared/registry/plan.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
 import {
   claim,
   type Made,
@@ -26,16 +26,10 @@ import {
 import { testRegistry } from "../support/registry.ts";
 import { tick } from "../support/tick.ts";
 
-let db: TestDatabase;
-let database: Database;
+const { db, database } = useTestDatabase();
 const registry = testRegistry();
 const client = () => createClient({ database, registry });
 
-beforeAll(async () => {
-  db = await createTestDatabase();
-  database = pgDatabase(db.pool);
-});
-afterAll(() => db.drop());
 beforeEach(async () => {
   await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups");
 });

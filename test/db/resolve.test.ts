@@ -1,7 +1,6 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createClient, pgDatabase } from "../../src/client.ts";
+import { describe, expect, test } from "vitest";
+import { createClient } from "../../src/client.ts";
 import { DatabaseError } from "../../src/shared/db/errors.ts";
-import type { Database } from "../../src/shared/db/port.ts";
 import { WAKE_UP_CHANNEL } from "../../src/shared/db/statements/insert-jobs.ts";
 import { moveIfUnchanged } from "../../src/shared/db/statements/move-job.ts";
 import { readCallback } from "../../src/shared/db/statements/read-callback.ts";
@@ -9,21 +8,14 @@ import type { JobInsert } from "../../src/shared/registry/job-insert.ts";
 import { planFollowUps } from "../../src/shared/registry/plan.ts";
 import { applyCallback, type CallbackAction } from "../../src/shared/transitions.ts";
 import { resolveCallback } from "../../src/shared/use-cases/resolve-callback.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
 import { claim, makeRunning, makeWaiting, park, register, snapshot } from "../support/factory.ts";
 import { testRegistry } from "../support/registry.ts";
 
-let db: TestDatabase;
-let database: Database;
+const { db, database } = useTestDatabase();
 const registry = testRegistry();
 const client = () => createClient({ database, registry });
 const pool = () => db.pool;
-
-beforeAll(async () => {
-  db = await createTestDatabase();
-  database = pgDatabase(db.pool);
-});
-afterAll(() => db.drop());
 
 const jobOf = async (id: string) => (await client().getJob(id)) ?? expect.fail("no such job");
 const callbackOf = async (id: string) =>

@@ -1,23 +1,16 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { createClient, pgDatabase } from "../../src/client.ts";
-import type { Database } from "../../src/shared/db/port.ts";
+import { beforeEach, expect, test } from "vitest";
+import { createClient } from "../../src/client.ts";
 import { DEFAULT_RETENTION } from "../../src/shared/db/statements/delete-ended.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
 import { makeWaiting } from "../support/factory.ts";
 import { holdTransaction } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
 import { tick } from "../support/tick.ts";
 
-let db: TestDatabase;
-let database: Database;
+const { db, database } = useTestDatabase();
 const registry = testRegistry();
 const client = () => createClient({ database, registry });
 
-beforeAll(async () => {
-  db = await createTestDatabase();
-  database = pgDatabase(db.pool);
-});
-afterAll(() => db.drop());
 beforeEach(async () => {
   await db.pool.query(
     "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",

@@ -1,6 +1,8 @@
 import { randomBytes } from "node:crypto";
 import pg from "pg";
-import { inject } from "vitest";
+import { afterAll, beforeAll, inject } from "vitest";
+import { pgDatabase } from "../../src/shared/db/pg.ts";
+import { countRoundTrips, type Database } from "../../src/shared/db/port.ts";
 import { cloneTemplate, dropDatabase, urlOf } from "./admin.ts";
 
 /** A migrated, empty database of a test file's own. */
@@ -36,6 +38,26 @@ export async function createTestDatabase(): Promise<TestDatabase> {
       else await asAdmin(serverUrl, (admin) => dropDatabase(admin, name));
     },
   };
+}
+
+/**
+ * A database for the whole test file: made before its first test, dropped after its last.
+ *
+ * @returns it, and our own port to it over `pg`
+ */
+export function useTestDatabase(): { readonly db: Pick<TestDatabase, "pool">; readonly database: Database } {
+  let made: TestDatabase | undefined;
+  const db = {
+    get pool() {
+      if (made === undefined) throw new Error("the database is there from beforeAll on");
+      return made.pool;
+    },
+  };
+  beforeAll(async () => {
+    made = await createTestDatabase();
+  });
+  afterAll(() => made?.drop());
+  return { db, database: countRoundTrips(() => pgDatabase(db.pool)) };
 }
 
 async function asAdmin(serverUrl: string, work: (admin: pg.Client) => Promise<void>): Promise<void> {

@@ -32,7 +32,10 @@ test("pages until one comes back short", async () => {
   expect(left).toBe(0);
 });
 
-test("a page budget, so that one task can't take the whole tick: work is left", async () => {
+test.each([
+  ["a page budget, so that one task can't take the whole tick", 0, 10],
+  ["after the tick's time each task still gets its first page, and no second one", 1000, 1],
+])("%s: work is left", async (_, clock, expected) => {
   let pages = 0;
   const endless = async () => {
     pages++;
@@ -40,26 +43,11 @@ test("a page budget, so that one task can't take the whole tick: work is left", 
   };
   expect(
     await paged(
-      deps(() => 0),
+      deps(() => clock),
       endless,
     ),
   ).toBe(true);
-  expect(pages).toBe(10);
-});
-
-test("after the tick's time each task still gets its first page, and no second one", async () => {
-  let pages = 0;
-  const endless = async () => {
-    pages++;
-    return true;
-  };
-  expect(
-    await paged(
-      deps(() => 1000),
-      endless,
-    ),
-  ).toBe(true);
-  expect(pages).toBe(1);
+  expect(pages).toBe(expected);
 });
 
 test("a task that throws is reported by its error's name alone; the next one runs", async () => {
