@@ -1,11 +1,21 @@
+import {
+  type CallbackReceiver,
+  type CompleteOptions,
+  callbackIdOf,
+  completeAction,
+  failAction,
+  heartbeatSeconds,
+  jobIdOf,
+  mustBeStorable,
+  receiverOf,
+} from "./client-arguments.ts";
 import type { CallbackRow } from "./shared/callback.ts";
-import { MAX_CALLBACK_TIMEOUT_SECONDS } from "./shared/callback.ts";
 import { DatabaseError } from "./shared/db/errors.ts";
 import type { Database, Statement } from "./shared/db/port.ts";
 import { configureQueue, type QueueSettings } from "./shared/db/statements/configure-queue.ts";
 import { type Extension, extendIfPending } from "./shared/db/statements/extend-callback.ts";
 import { type Enqueued, insertUnlessDuplicate } from "./shared/db/statements/insert-job.ts";
-import type { InsertedJob } from "./shared/db/statements/insert-jobs.ts";
+import { type InsertedJob, queuesDue } from "./shared/db/statements/insert-jobs.ts";
 import type { ParkedRow } from "./shared/db/statements/park-job.ts";
 import {
   DRAIN_PAGE_ROWS,
@@ -15,16 +25,20 @@ import {
   readFollowUpsOfJob,
   readJob,
 } from "./shared/db/statements/read-job.ts";
-import { RETRIABLE_STATES, type Retried, retryIfEndedOrWaiting } from "./shared/db/statements/retry-job.ts";
-import { DEFAULT_CALLBACK_PATH_PREFIX, parsePathPrefix, parseSecrets } from "./shared/env.ts";
-import { type CallbackId, type JobId, parseCallbackId, parseJobId } from "./shared/ids.ts";
+import {
+  RETRIABLE_STATES,
+  type Retried,
+  type RetryOptions,
+  retryIfEndedOrWaiting,
+} from "./shared/db/statements/retry-job.ts";
+import type { CallbackId, JobId } from "./shared/ids.ts";
 import type { JobRow, JobState } from "./shared/job.ts";
-import { type Json, whyUnstorable, whyUnstorableText } from "./shared/json.ts";
+import { whyUnstorableText } from "./shared/json.ts";
 import type { ArgsInput, Kinds, Registry } from "./shared/registry/define.ts";
 import type { EnqueueOptions } from "./shared/registry/follow-up.ts";
-import { checkJobInsert, type JobInsert } from "./shared/registry/job-insert.ts";
+import { checkJobInsert, DEFAULT_QUEUE, type JobInsert } from "./shared/registry/job-insert.ts";
 import { type Ended, runHooks } from "./shared/registry/plan.ts";
-import { type SecretHex, signCallbackId } from "./shared/signature.ts";
+import { signCallbackId } from "./shared/signature.ts";
 import type { CallbackAction } from "./shared/transitions.ts";
 import {
   type CancelResult,
@@ -32,6 +46,7 @@ import {
   planCancel,
   planCancelOf,
 } from "./shared/use-cases/cancel-job.ts";
+import { deadLettersOf, whyNoRetryOptions } from "./shared/use-cases/dead-letters.ts";
 import { type Extended, extendCallback } from "./shared/use-cases/extend-callback.ts";
 import { planPark, type Wait } from "./shared/use-cases/park-job.ts";
 import {
@@ -40,19 +55,11 @@ import {
   type Resolution,
   resolveCallback,
 } from "./shared/use-cases/resolve-callback.ts";
+import { schedulesOf } from "./shared/use-cases/schedules.ts";
 
+export type { CallbackReceiver, CompleteOptions } from "./client-arguments.ts";
 export { neonDatabase } from "./shared/db/neon.ts";
 export { pgDatabase } from "./shared/db/pg.ts";
-
-/** Where the ingress is, for the URLs and signatures of parked jobs. */
-export interface CallbackReceiver {
-  /** For example "https://awa-edge.example.workers.dev". */
-  readonly baseUrl: string;
-  /** As in AWA_CALLBACK_HMAC_SECRET: the first signs. None: the ingress runs in unsigned mode. */
-  readonly secrets: readonly SecretHex[];
-  /** Default "/api/callbacks". */
-  readonly pathPrefix?: string;
-}
 
 /** What a client is made of. */
 export interface ClientOptions<K extends Kinds> {
@@ -63,6 +70,11 @@ export interface ClientOptions<K extends Kinds> {
   readonly callbacks?: CallbackReceiver;
   /** Keeps hooks running after the call, for example `ctx.waitUntil`. Default: they run unattended. */
   readonly waitUntil?: (work: Promise<void>) => void;
+  /**
+   * Told of the queues in which something became due, to have it run at once: in a Worker
+   * `(queues) => ctx.waitUntil(nudge(deps, queues))`. Default: whoever polls the queue finds it.
+   */
+  readonly nudge?: (queues: readonly string[]) => void;
   /** Told of a hook that failed. Default: nothing. */
   readonly onHookFailure?: (fault: string) => void;
   /** The time that decides the period of a unique key. Default: the system's clock. */
@@ -98,6 +110,8 @@ export type RetryResult =
   | { readonly status: "not_found" }
   | { readonly status: "not_retriable"; readonly state: JobState };
 
+/** Lets one job of an ordering key be under way at a time. */
+const ORDERING_KEY_INDEX = "jobs_one_under_way_per_ordering_key";
 const DEFAULT_CANCEL_REASON = "cancelled by the application";
 const MAX_ROUNDS = 5;
 
@@ -115,6 +129,9 @@ export type Client<K extends Kinds> = ReturnType<typeof createClient<K>>;
 export function createClient<K extends Kinds>(options: ClientOptions<K>) {
   const { database, registry, callbacks, now = () => new Date() } = options;
   const { waitUntil = () => undefined, onHookFailure = () => undefined } = options;
+  const nudge = (queues: readonly string[]) => {
+    if (queues.length > 0) options.nudge?.(queues);
+  };
 
   function insertOf(kind: string, args: unknown, enqueueOptions: EnqueueOptions): JobInsert {
     const checked = checkJobInsert(registry.kinds, { kind, args, options: enqueueOptions }, now());
@@ -140,7 +157,10 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
 
   async function resolve(id: string, action: CallbackAction): Promise<Resolution> {
     const resolution = await resolveCallback(database, registry, callbackIdOf(id), action);
-    if (resolution.status === "moved") observe(resolution.ended);
+    if (resolution.status === "moved") {
+      observe(resolution.ended);
+      nudge(resolution.dueIn);
+    }
     return resolution;
   }
 
@@ -171,8 +191,9 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
     },
 
     /** Starts a failed, cancelled or waiting job afresh. */
-    retry(id: string): Statement<Retried> {
-      return retryIfEndedOrWaiting(jobIdOf(id));
+    retry(id: string, retryOptions: RetryOptions = {}): Statement<Retried> {
+      mustBeStorable(whyNoRetryOptions(retryOptions));
+      return retryIfEndedOrWaiting(jobIdOf(id), retryOptions);
     },
 
     /** Completes a callback's job, or resumes its handler. Reads both first; the guard is in the statement. */
@@ -215,7 +236,10 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       enqueueOptions: EnqueueOptions = {},
     ): Promise<Enqueued> {
       const statement = prepare.enqueue(kind, args, enqueueOptions);
-      return untilDecided(() => database.query(statement));
+      const enqueued = await untilDecided(() => database.query(statement));
+      const { queue = DEFAULT_QUEUE, runAt } = enqueueOptions;
+      if (!enqueued.deduplicated && (runAt === undefined || runAt <= now())) nudge([queue]);
+      return enqueued;
     },
 
     /** Enqueues a job that is already parked, as its first attempt, with the callback it waits for. */
@@ -225,8 +249,15 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       parkOptions: ParkOptions = {},
     ): Promise<Parked> {
       const { statement, ended } = await planParkOf(kind, args, parkOptions);
-      const parked = await untilDecided(() => database.query(statement));
+      const parked = await untilDecided(() => database.query(statement)).catch((thrown: unknown) => {
+        if (!(thrown instanceof DatabaseError) || thrown.constraint !== ORDERING_KEY_INDEX) throw thrown;
+        throw new Error(
+          `can't park ${kind}: another job with this orderingKey is under way, and a parked one begins at once`,
+          { cause: thrown },
+        );
+      });
       if (!parked.deduplicated) observe(ended);
+      nudge(queuesDue(parked.followUps));
       return parked;
     },
 
@@ -236,7 +267,9 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
         const planned = await prepare.cancel(id, { reason });
         if (planned.settled !== null) return planned.settled;
         const result = await database.query(planned.statement);
-        if (result !== null) observe(planned.ended);
+        if (result === null) return null;
+        observe(planned.ended);
+        if (result.status === "cancelled") nudge(queuesDue(result.followUps));
         return result;
       });
     },
@@ -268,10 +301,10 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       }
     },
 
-    /** Starts a failed, cancelled or waiting job afresh: available now, attempt 0. */
-    retry(id: string): Promise<RetryResult> {
+    /** Starts a failed, cancelled or waiting job afresh: attempt 0, due now or at `runAt`, in its queue or another. */
+    retry(id: string, retryOptions: RetryOptions = {}): Promise<RetryResult> {
       return untilDecided(async () => {
-        const { retried, found } = await database.query(prepare.retry(id));
+        const { retried, found } = await database.query(prepare.retry(id, retryOptions));
         if (retried) return { status: "retried" };
         if (found === null) return { status: "not_found" };
         return RETRIABLE_STATES.some((state) => state === found)
@@ -310,29 +343,16 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       return extendCallback(database, callbackIdOf(id), heartbeatSeconds(timeoutSeconds));
     },
 
+    /** The dead letters: list, retry, purge. */
+    deadLetters: deadLettersOf(database),
+    /** The periodic jobs: list, pause, resume, trigger. */
+    schedules: schedulesOf(database, registry, { now, nudge }),
+
     /** Sets some settings of a queue and leaves the others. */
     async configureQueue(queue: string, settings: Partial<QueueSettings>): Promise<void> {
       await database.query(configureQueue(queue, settings));
     },
   };
-}
-
-/** What a callback is completed with. `resume`: the handler goes on with the payload instead. */
-export interface CompleteOptions {
-  readonly payload?: Json;
-  readonly resume?: boolean;
-}
-
-/** Where callbacks go and what signs them, checked before the first job is parked. @throws Error that says what is wrong */
-function receiverOf({ baseUrl, secrets, pathPrefix = DEFAULT_CALLBACK_PATH_PREFIX }: CallbackReceiver) {
-  const origin = URL.parse(baseUrl);
-  if (origin === null || !/^https?:$/.test(origin.protocol))
-    throw new Error("callbacks.baseUrl is not an http(s) URL");
-  const prefix = parsePathPrefix(pathPrefix);
-  if (!prefix.ok) throw new Error(`callbacks.pathPrefix ${prefix.error}`);
-  const parsed = parseSecrets(secrets);
-  if (!parsed.ok) throw new Error(`a secret in callbacks.secrets ${parsed.error}`);
-  return { base: `${baseUrl.replace(/\/+$/, "")}${prefix.value}`, secret: parsed.value[0] };
 }
 
 /** Runs a statement again while it neither did its work nor found why not: another writer was in between. */
@@ -345,35 +365,4 @@ async function untilDecided<R>(run: () => Promise<R | null>): Promise<R> {
     if (result !== null) return result;
   }
   throw new DatabaseError("contended", null);
-}
-
-function completeAction({ payload = null, resume = false }: CompleteOptions): CallbackAction {
-  mustBeStorable(whyUnstorable(payload, "payload"));
-  return { type: resume ? "resume" : "complete", payload };
-}
-
-function failAction(error: string): CallbackAction {
-  mustBeStorable(whyUnstorableText(error, "error"));
-  return { type: "fail", error };
-}
-
-function heartbeatSeconds(seconds: number): number {
-  if (seconds >= 0 && seconds <= MAX_CALLBACK_TIMEOUT_SECONDS) return seconds;
-  throw new Error(`timeoutSeconds must be from 0 to ${MAX_CALLBACK_TIMEOUT_SECONDS}`);
-}
-
-function jobIdOf(text: string): JobId {
-  const id = parseJobId(text);
-  if (id === null) throw new Error("a job id is a whole number, as decimal digits");
-  return id;
-}
-
-function callbackIdOf(text: string): CallbackId {
-  const id = parseCallbackId(text);
-  if (id === null) throw new Error("a callback id is a UUID");
-  return id;
-}
-
-function mustBeStorable(problem: string | null): void {
-  if (problem !== null) throw new Error(problem);
 }

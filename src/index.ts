@@ -1,8 +1,10 @@
 import { runTick, TASKS } from "./cron/scheduled.ts";
+import type { ExecutorDeps } from "./executor/deps.ts";
+import { nudge } from "./executor/nudge.ts";
 import { createApp } from "./ingress/app.ts";
 import { registry } from "./registry.ts";
 import { neonDatabase } from "./shared/db/neon.ts";
-import type { Database } from "./shared/db/port.ts";
+import { countRoundTrips, type Database } from "./shared/db/port.ts";
 import { DEFAULT_RETENTION } from "./shared/db/statements/delete-ended.ts";
 import { type Bindings, type Config, parseEnv } from "./shared/env.ts";
 import { jsonLog } from "./shared/log.ts";
@@ -17,7 +19,14 @@ function appFor(env: Bindings) {
   let app = apps.get(env);
   if (app === undefined) {
     const config = parseEnv(env);
-    app = createApp({ config, registry, log, clock, database: databaseOf(config) });
+    app = createApp({
+      config,
+      registry,
+      log,
+      clock,
+      database: databaseOf(config),
+      nudge: (queues, defer) => nudge(executorOf(config, env, defer), queues),
+    });
     apps.set(env, app);
   }
   return app;
@@ -28,6 +37,19 @@ function databaseOf({ database }: Config): () => Database {
   return () => {
     if (!database.ok) throw new Error(database.error);
     return neonDatabase(database.value);
+  };
+}
+
+/** What running jobs takes, for one invocation. */
+function executorOf(config: Config, env: Bindings, defer: (work: Promise<void>) => void): ExecutorDeps {
+  return {
+    database: countRoundTrips(databaseOf(config)),
+    registry,
+    log,
+    clock,
+    env,
+    callbacks: config.callbacks.ok ? config.callbacks.value : null,
+    defer,
   };
 }
 
@@ -45,12 +67,9 @@ export default {
     if (!config.database.ok) throw new Error(config.database.error);
     const results = await runTick(
       {
+        ...executorOf(config, env, (work) => ctx.waitUntil(work)),
         database: databaseOf(config),
-        registry,
-        log,
-        clock,
         retention: config.retention.ok ? config.retention.value : DEFAULT_RETENTION,
-        defer: (work) => ctx.waitUntil(work),
       },
       // A wrong period must not delete anything early: without a whole configuration nothing is deleted at all.
       config.retention.ok ? TASKS : TASKS.filter((task) => task.name !== "retention"),

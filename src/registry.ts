@@ -1,11 +1,13 @@
 import * as v from "valibot";
+import { httpFunction } from "./executor/http-function.ts";
 import { defineRegistry } from "./shared/registry/define.ts";
+import { complete, TerminalError, waitForCallback } from "./shared/registry/handler.ts";
 
 /**
- * The file that you edit: your job kinds, and what follows each of their outcomes.
+ * The file that you edit: your job kinds, what runs them, and what follows each of their outcomes.
  *
  * The example is a small shop. `charge_card` is parked while the payment provider works on it; the provider calls back with
- * complete or fail, or never does.
+ * complete or fail, or never does. What follows is run by the handlers below.
  */
 const Order = { orderId: v.string(), email: v.pipe(v.string(), v.email()) };
 
@@ -13,6 +15,7 @@ export const registry = defineRegistry({
   charge_card: v.object({ ...Order, amountCents: v.pipe(v.number(), v.integer(), v.minValue(1)) }),
   send_receipt: v.object({ ...Order, chargeId: v.nullable(v.string()) }),
   ship_order: v.object({ orderId: v.string() }),
+  print_label: v.object({ orderId: v.string() }),
   release_stock: v.object({ orderId: v.string(), why: v.string() }),
   tell_support: v.object({ orderId: v.string(), about: v.string() }),
 });
@@ -22,8 +25,11 @@ const { enqueue } = registry;
 /** What the provider completes a charge with: `{"payload": {"chargeId": "ch_1"}}`. */
 const Charge = v.object({ chargeId: v.string() });
 
+const DAY_SECONDS = 86_400;
+
+// What follows from what. Each follow-up is enqueued in the same transaction as its outcome.
 registry
-  // Paid: the receipt and the parcel, both or neither, in the same transaction as the completion.
+  // Paid: the receipt and the parcel, both or neither.
   .onCompletedEnqueue("charge_card", ({ orderId, email }, job) => {
     const charge = v.safeParse(Charge, job.result);
     return enqueue("send_receipt", {
@@ -58,8 +64,54 @@ registry
     enqueue("tell_support", { orderId, about: `${reason}: the charge is ${job.state} now` }),
   )
   // Observation only; what must happen is a follow-up.
-  .onEvent("charge_card", ({ outcome, job }) => {
-    console.log(
-      JSON.stringify({ level: "info", event: "charge", outcome, jobId: job.id, attempt: job.attempt }),
-    );
-  });
+  .onEvent("charge_card", ({ type, job }) => say("charge", { type, jobId: job.id, attempt: job.attempt }));
+
+// What runs the jobs, in the queues that this build runs. A handler may be run again after a crash, so what it does to the world has
+// to bear repetition: give the world the order's id as idempotency key.
+registry
+  .queue("default")
+  .queue("warehouse", { concurrency: 5 })
+  .handle("charge_card", async (ctx) => {
+    const { callbackId } = await ctx.registerCallback({ timeoutSeconds: 900 });
+    say("payment requested", { orderId: ctx.args.orderId, callbackId });
+    return waitForCallback();
+  })
+  .handle("send_receipt", ({ args }) => {
+    if (args.email.endsWith(".invalid")) throw new TerminalError("the address can't receive mail");
+    return complete({ sentAt: new Date().toISOString() });
+  })
+  // Two waits in a row. Between them nothing runs: each goes on in whatever process comes to it.
+  .handle("ship_order", async (ctx) => {
+    const { orderId } = ctx.args;
+    const packed = await ctx.waitForCallback("packed", {
+      timeoutSeconds: 3 * DAY_SECONDS,
+      start: ({ callbackId }) => say("to be packed", { orderId, callbackId }),
+    });
+    await ctx.enqueue(enqueue("print_label", { orderId }, { queue: "warehouse", unique: true }));
+    const collected = await ctx.waitForCallback("collected", {
+      timeoutSeconds: 3 * DAY_SECONDS,
+      start: ({ callbackId }) => say("to be collected", { orderId, callbackId }),
+    });
+    return complete({ packed, collected });
+  })
+  // Run by a function somewhere else.
+  .handle("print_label", httpFunction({ mode: "sync", url: ({ LABEL_SERVICE_URL }) => LABEL_SERVICE_URL }))
+  .handle("release_stock", ({ args }) => say("stock released", { orderId: args.orderId }))
+  .handle("tell_support", ({ args }) => say("support told", args));
+
+// Every working day at eight in Vienna, summer and winter. Not again while yesterday's is still to be done.
+registry.periodic(
+  "remind_support",
+  "0 8 * * MON-FRI",
+  enqueue(
+    "tell_support",
+    { orderId: "all", about: "look at the dead letters" },
+    { priority: 4, unique: true },
+  ),
+  { timezone: "Europe/Vienna" },
+);
+
+/** Stands for the services that a shop would call here. */
+function say(event: string, about: Readonly<Record<string, unknown>>): void {
+  console.log(JSON.stringify({ level: "info", event, ...about }));
+}

@@ -26,7 +26,7 @@ export async function parkSampleJob(
     const client = createClient({
       database: pgDatabase(pool),
       registry,
-      callbacks: { baseUrl: workerUrl, ...callbacks.value },
+      callbacks: { ...callbacks.value, baseUrl: workerUrl },
     });
     const parked = await client.park(
       "charge_card",

@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import getPort from "get-port";
+import { readDevVars } from "./dev-vars.ts";
 import type { Scope } from "./lifecycle.ts";
 import { DATA_DIR, REPOSITORY } from "./local-stack.ts";
 import { claim } from "./owner.ts";
@@ -52,6 +53,10 @@ export async function startWrangler(scope: Scope, options: WranglerOptions = {})
   await stopLeftover(pidFile);
   const port = await getPort({ host: HOST, port: PORT });
   const inspectorPort = await getPort({ host: HOST });
+  const url = `http://${HOST}:${port}`;
+  // Handlers give it away with their callbacks. A value of the developer's own, a tunnel's for example, counts.
+  const isAddressed = readDevVars(path.join(REPOSITORY, ".dev.vars")).has("AWA_CALLBACK_BASE_URL");
+  const allVars = isAddressed ? vars : { AWA_CALLBACK_BASE_URL: url, ...vars };
   const child = spawn(
     process.execPath,
     [
@@ -59,7 +64,7 @@ export async function startWrangler(scope: Scope, options: WranglerOptions = {})
       "dev",
       ...["--ip", HOST, "--port", String(port), "--inspector-port", String(inspectorPort)],
       "--show-interactive-dev-session=false",
-      ...Object.entries(vars).flatMap(([variable, value]) => ["--var", `${variable}:${value}`]),
+      ...Object.entries(allVars).flatMap(([variable, value]) => ["--var", `${variable}:${value}`]),
     ],
     {
       cwd: REPOSITORY,
@@ -79,7 +84,6 @@ export async function startWrangler(scope: Scope, options: WranglerOptions = {})
     (error) => scope.fail(`wrangler dev couldn't be started: ${error.message}`),
   );
 
-  const url = `http://${HOST}:${port}`;
   await untilHealthy(`${url}/healthz`, child, scope.signal);
   return url;
 }

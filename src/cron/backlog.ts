@@ -5,7 +5,8 @@ import type { Task } from "./task.ts";
 export const backlog: Task = {
   name: "backlog",
   async runOnce({ database, registry }) {
-    const left = await database.query(measureBacklog(registry.kindsWithFollowUp("rescued")));
+    const queues = registry.queues().map(({ queue }) => queue);
+    const left = await database.query(measureBacklog(registry.kindsWithFollowUp("rescued"), queues));
     return { counts: { ...left }, exhausted: false };
   },
 };

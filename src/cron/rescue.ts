@@ -22,10 +22,14 @@ export function rescueTask(name: string, reason: RescueReason): Task {
   return {
     name,
     async runOnce(deps) {
-      const counts = { rescued: 0, retryable: 0, failed: 0, duplicates: 0 };
+      const counts = { rescued: 0, retryable: 0, failed: 0, duplicates: 0, waitsTimedOut: 0 };
       const exhausted = await paged(deps, async () => {
         const { picked, rescued } = await sweepPage(deps, reason);
         for (const job of rescued) {
+          if (job.state === "available") {
+            counts.waitsTimedOut++;
+            continue;
+          }
           counts.rescued++;
           if (job.state === "retryable") counts.retryable++;
           if (job.state === "failed") counts.failed++;
@@ -67,7 +71,7 @@ function note({ registry, log }: TickDeps, reason: RescueReason, job: Rescued): 
 async function observe(deps: TickDeps, reason: RescueReason, rescued: readonly Rescued[]): Promise<void> {
   const { registry, log } = deps;
   for (const { jobId, kind, state, job } of rescued) {
-    if (registry.hooks(kind).length === 0) continue;
+    if (state === "available" || registry.hooks(kind).length === 0) continue;
     const report = (fault: string) =>
       log({ level: "warn", event: "hook_failed", jobId, kind, reason: fault });
     if (job === null) {

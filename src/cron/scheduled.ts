@@ -2,18 +2,25 @@ import { DatabaseError } from "../shared/db/errors.ts";
 import { countRoundTrips, type Database } from "../shared/db/port.ts";
 import { backlog } from "./backlog.ts";
 import { dispatchRescueFollowUps } from "./dispatch-rescue-follow-ups.ts";
+import { enqueuePeriodicJobs } from "./periodic-jobs.ts";
 import { rescueTask } from "./rescue.ts";
 import { retention } from "./retention.ts";
+import { runDueJobs } from "./run-due-jobs.ts";
 import type { Task, TaskReport, TickDeps } from "./task.ts";
 
-/** The tasks of a tick, in their order: rescues first, then what follows from them. */
+/**
+ * The tasks of a tick, in their order: rescues first, then what follows from them, then what the time brings, and running jobs with
+ * the time that is left.
+ */
 export const TASKS: readonly Task[] = [
   rescueTask("rescue_stale_heartbeats", "stale_heartbeat"),
   rescueTask("rescue_overrun_deadlines", "deadline_exceeded"),
   rescueTask("rescue_expired_callbacks", "expired_callback"),
   dispatchRescueFollowUps,
+  enqueuePeriodicJobs,
   retention,
   backlog,
+  runDueJobs,
 ];
 
 /** How long a tick goes on beginning pages, in milliseconds: it should be over before the next one begins. */

@@ -1,20 +1,11 @@
-import type { Database } from "../shared/db/port.ts";
+import type { ExecutorDeps } from "../executor/deps.ts";
 import type { Retention } from "../shared/db/statements/delete-ended.ts";
-import type { Log } from "../shared/log.ts";
-import type { RegistryView } from "../shared/registry/define.ts";
 
-/** What the tasks of a tick work with. */
-export interface TickDeps {
-  readonly database: Database;
-  readonly registry: RegistryView;
-  readonly log: Log;
+/** What the tasks of a tick work with: what running jobs takes, and the budgets. */
+export interface TickDeps extends ExecutorDeps {
   readonly retention: Retention;
-  /** Milliseconds of some clock: budgets and durations, never a decision about a job. */
-  readonly clock: () => number;
   /** When the tick's time is spent, on that clock. A task begins no further page after it. */
   readonly deadlineMs: number;
-  /** Keeps work alive after the tick: hooks. */
-  readonly defer: (work: Promise<void>) => void;
 }
 
 /** What a task reports: numbers for one log line. `exhausted`: the budget was spent and work may be left for the next tick. */

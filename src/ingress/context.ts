@@ -16,6 +16,8 @@ export interface IngressDeps {
   readonly database: () => Database;
   /** Milliseconds of some clock, for durations in the log. */
   readonly clock: () => number;
+  /** Runs what became due in some queues, after the answer; absent: the tick does. Never rejects. */
+  readonly nudge?: (queues: readonly string[], defer: (work: Promise<void>) => void) => Promise<void>;
 }
 
 /** What the steps of one request hand to each other. */

@@ -109,6 +109,7 @@ function fromDatabase(error: DatabaseError): WireError {
     // Everything that came with the request was checked before: what Postgres refuses is a follow-up.
     case "rejected":
       return toWireError({ type: "follow_up_failed" });
+    case "stale_attempt":
     case "unexpected":
       return internal();
     default:

@@ -9,7 +9,8 @@ import type { Json } from "./json.ts";
  * - `completed`, `failed`, `retried`, `resumed`: resolved from outside, by that action.
  * - `expired`: the expiry sweep gave it up.
  * - `cancelled`: its job was cancelled, retried by hand, or rescued while running.
- * - `superseded`: its attempt registered another one.
+ * - `superseded`: its attempt registered another one; or it had expired under a handler that awaits it by its name, and the job was
+ *   started afresh by hand.
  */
 export const CALLBACK_STATES = [
   "pending",

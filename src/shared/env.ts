@@ -18,6 +18,8 @@ export interface CallbackConfig {
   readonly secrets: readonly SecretHex[];
   /** Starts with a slash and doesn't end with one. */
   readonly pathPrefix: string;
+  /** Where callbacks arrive, for the URLs that handlers give away, without a slash at the end; `null`: they come without. */
+  readonly baseUrl: string | null;
 }
 
 /** Everything, parsed once. The parts fail on their own: a bad callback secret must not stop the rescues. */
@@ -67,6 +69,9 @@ function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
   if (!givenPrefix.ok) return givenPrefix;
   const pathPrefix = parsePathPrefix(givenPrefix.value ?? DEFAULT_CALLBACK_PATH_PREFIX);
   if (!pathPrefix.ok) return err(`AWA_CALLBACK_PATH_PREFIX ${pathPrefix.error}`);
+  const baseUrl = parseBaseUrl(env);
+  if (!baseUrl.ok) return baseUrl;
+  const addressed = { pathPrefix: pathPrefix.value, baseUrl: baseUrl.value };
   const allowUnsigned = variable(env, "AWA_CALLBACK_ALLOW_UNSIGNED");
   if (!allowUnsigned.ok) return allowUnsigned;
   if (
@@ -80,7 +85,7 @@ function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
   if (!secret.ok) return secret;
   if (allowUnsigned.value === "true") {
     return secret.value === undefined
-      ? ok({ secrets: [], pathPrefix: pathPrefix.value })
+      ? ok({ secrets: [], ...addressed })
       : err(
           "AWA_CALLBACK_HMAC_SECRET and AWA_CALLBACK_ALLOW_UNSIGNED=true contradict each other: remove one of them",
         );
@@ -92,7 +97,21 @@ function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
   }
   const secrets = parseSecrets(secret.value.split(","));
   if (!secrets.ok) return err(`AWA_CALLBACK_HMAC_SECRET ${secrets.error}`);
-  return ok({ secrets: secrets.value, pathPrefix: pathPrefix.value });
+  return ok({ secrets: secrets.value, ...addressed });
+}
+
+function parseBaseUrl(env: Bindings): Result<string | null, ConfigProblem> {
+  const given = variable(env, "AWA_CALLBACK_BASE_URL");
+  if (!given.ok) return given;
+  if (given.value === undefined) return ok(null);
+  const url = URL.parse(given.value);
+  const whole =
+    url !== null && /^https?:$/.test(url.protocol) && url.username === "" && url.search + url.hash === "";
+  return whole
+    ? ok(given.value.replace(/\/+$/, ""))
+    : err(
+        "AWA_CALLBACK_BASE_URL is not an http(s) URL such as https://awa-edge.example.workers.dev: correct it",
+      );
 }
 
 /** Checks callback secrets: each 64 hexadecimal digits. */

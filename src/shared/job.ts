@@ -42,6 +42,8 @@ export interface AttemptError {
   readonly attempt: number;
   /** ISO 8601, UTC. */
   readonly at: string;
+  /** The error ended the job whatever attempts were left. */
+  readonly terminal?: true;
 }
 export const MAX_ERRORS = 100;
 

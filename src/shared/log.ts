@@ -1,3 +1,4 @@
+import type { JobState } from "./job.ts";
 import type { Outcome } from "./outcome.ts";
 
 /**
@@ -10,6 +11,9 @@ export interface LogEntry {
   readonly event: string;
   readonly jobId?: string | undefined;
   readonly kind?: string | undefined;
+  readonly queue?: string | undefined;
+  readonly attempt?: number | undefined;
+  readonly state?: JobState | undefined;
   readonly callbackId?: string | undefined;
   readonly action?: string | undefined;
   readonly outcome?: Outcome | null | undefined;
@@ -21,6 +25,8 @@ export interface LogEntry {
   readonly code?: string | undefined;
   readonly sqlState?: string | null | undefined;
   readonly task?: string | undefined;
+  /** The name of a periodic job. */
+  readonly schedule?: string | undefined;
   readonly reason?: string | undefined;
   readonly durationMs?: number | undefined;
   readonly roundTrips?: number | undefined;

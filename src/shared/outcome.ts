@@ -17,7 +17,13 @@ export const RESCUE_REASONS = ["stale_heartbeat", "deadline_exceeded", "expired_
 export type RescueReason = (typeof RESCUE_REASONS)[number];
 
 /** Why a job is a dead letter. */
-export const DEAD_LETTER_REASONS = ["callback_failed", "callback_timeout", "max_attempts_exhausted"] as const;
+export const DEAD_LETTER_REASONS = [
+  "callback_failed",
+  "callback_timeout",
+  "max_attempts_exhausted",
+  "terminal_error",
+  "wait_for_callback_contract_violation",
+] as const;
 export type DeadLetterReason = (typeof DEAD_LETTER_REASONS)[number];
 
 /** What is known of an outcome beside the job: what closures and hooks get as their third argument. */

@@ -117,7 +117,8 @@ export function applyCancel(job: Cancellable, reason: string, now: Date): Move<E
   return { job: cancelled, ended: { outcome: "cancelled", job: cancelled, context: { reason } }, error };
 }
 
-const AT_REST = {
+/** What only a job under way, or one that ended, has. */
+export const AT_REST = {
   heartbeatAt: null,
   deadlineAt: null,
   finalizedAt: null,
@@ -125,17 +126,20 @@ const AT_REST = {
   deadLetter: null,
 } as const;
 
-function end(job: Cancellable, now: Date) {
+/** A job whose attempt has ended, but for its state. */
+export function end(job: Cancellable, now: Date) {
   return { ...job, ...AT_REST, finalizedAt: now };
 }
 
-function fail(
+/** Fails a job for good. @param terminal the error itself says so, whatever attempts are left */
+export function fail(
   job: Waiting,
   text: string,
   reason: DeadLetterReason,
   { now, keepsDeadLetters }: Circumstances,
+  terminal = false,
 ): Move<Ended> {
-  const error = attemptError(job, text, now);
+  const error = { ...attemptError(job, text, now), ...(terminal && { terminal: true as const }) };
   const failed: JobRow<"failed"> = {
     ...withError(end(job, now), error),
     state: "failed",
@@ -145,12 +149,17 @@ function fail(
   return { job: failed, ended: { outcome: "exhausted", job: failed, context }, error };
 }
 
-function attemptError(job: JobRow, error: string, now: Date): AttemptError {
+/** The entry of an error in `job.errors`. */
+export function attemptError(job: JobRow, error: string, now: Date): AttemptError {
   const kept =
     error.length > MAX_ERROR_CHARACTERS ? `${error.slice(0, MAX_ERROR_CHARACTERS).toWellFormed()}…` : error;
   return { error: kept, attempt: job.attempt, at: now.toISOString() };
 }
 
-function withError<J extends { readonly errors: readonly AttemptError[] }>(job: J, error: AttemptError): J {
+/** Adds an entry to `job.errors`. */
+export function withError<J extends { readonly errors: readonly AttemptError[] }>(
+  job: J,
+  error: AttemptError,
+): J {
   return { ...job, errors: [...job.errors, error].slice(-MAX_ERRORS) };
 }

@@ -367,7 +367,7 @@ test("hooks of the client's own outcomes run after the commit", async () => {
   const observed = testRegistry();
   const outcomes: string[] = [];
   observed.onEvent("order", (event: JobEvent) => {
-    outcomes.push(`${event.outcome} ${event.job.state}`);
+    outcomes.push(`${event.type} ${event.job.state}`);
   });
   const running: Promise<void>[] = [];
   const watching = createClient({ database, registry: observed, waitUntil: (work) => running.push(work) });
@@ -402,4 +402,17 @@ test("a batch is one transaction: the second statement fails, the first didn't h
   const [one, two] = await database.batch([good, { ...bad, values: [1] }]);
   expect(one).toMatchObject({ deduplicated: false });
   expect(two).toBe(0);
+});
+
+test("nudge: told of the queues in which something is due now, and of nothing else", async () => {
+  const nudged: (readonly string[])[] = [];
+  const nudging = createClient({ database, registry, nudge: (queues) => nudged.push(queues) });
+  await nudging.enqueue("plain", { n: 1 }, { queue: "a", unique: true });
+  await nudging.enqueue("plain", { n: 1 }, { queue: "a", unique: true });
+  await nudging.enqueue("plain", { n: 2 }, { queue: "b", runAt: new Date(Date.now() + 60_000) });
+  const parked = await nudging.park("order", { n: 1 });
+  await nudging.completeCallback(parked.callbackId ?? "", { resume: true });
+  await nudging.completeCallback(parked.callbackId ?? "", { resume: true });
+  await nudging.cancel(parked.jobId);
+  expect(nudged).toEqual([["a"], ["follow-ups"], ["default"], ["follow-ups"]]);
 });

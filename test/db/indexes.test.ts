@@ -1,13 +1,28 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createClient, pgDatabase } from "../../src/client.ts";
 import type { Statement } from "../../src/shared/db/port.ts";
+import {
+  cancelCallbackIfRunning,
+  readEndedWaits,
+  registerIfRunning,
+} from "../../src/shared/db/statements/attempt-callbacks.ts";
+import { beatIfRunning } from "../../src/shared/db/statements/beat-jobs.ts";
+import { claimIfDue } from "../../src/shared/db/statements/claim-jobs.ts";
+import {
+  purgeIfDeadLetter,
+  readDeadLetters,
+  retryIfDeadLetter,
+} from "../../src/shared/db/statements/dead-letters.ts";
 import { DEFAULT_RETENTION, deleteIfKeptLongEnough } from "../../src/shared/db/statements/delete-ended.ts";
 import { extendIfPending } from "../../src/shared/db/statements/extend-callback.ts";
+import { insertIfRunning } from "../../src/shared/db/statements/insert-child.ts";
 import { measureBacklog } from "../../src/shared/db/statements/measure-backlog.ts";
 import { readCallback } from "../../src/shared/db/statements/read-callback.ts";
 import { readFollowUpsOfJob } from "../../src/shared/db/statements/read-job.ts";
 import { dispatchIfDue, readDueRescueFollowUps } from "../../src/shared/db/statements/rescue-follow-ups.ts";
 import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
+import { type JobId, newCallbackId, type RunLease } from "../../src/shared/ids.ts";
+import { checkJobInsert } from "../../src/shared/registry/job-insert.ts";
 import { createTestDatabase, type TestDatabase } from "../support/database.ts";
 import { type MadeJob, makeWaiting } from "../support/factory.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -36,6 +51,12 @@ beforeAll(async () => {
     SELECT callback_id, id, 1, now() + (row_number() OVER () - 50) * interval '1 second' FROM j;
     INSERT INTO awa_edge.rescue_followups (job_id, run_lease, kind, reason, job, next_attempt_at)
     SELECT n, 1, 'order', 'expired_callback', '{}', now() + (n - 50) * interval '1 second' FROM generate_series(1, 20000) n;
+    INSERT INTO awa_edge.jobs (kind, queue, priority, state, run_at)
+    SELECT 'order', 'busy', 1 + n % 4, CASE WHEN n % 2 = 0 THEN 'available' ELSE 'scheduled' END,
+      now() + (n - 20000) * interval '1 second'
+    FROM generate_series(1, 40000) n;
+    INSERT INTO awa_edge.jobs (kind, queue, ordering_key, run_at)
+    SELECT 'order', 'keyed', 'key-' || n % 1000, now() - n * interval '1 second' FROM generate_series(1, 20000) n;
     ANALYZE;`);
   waiting = await makeWaiting(db.pool);
 }, 60_000);
@@ -76,6 +97,15 @@ async function planOf({ text, values }: Statement<unknown>) {
 // For its whole page of 2,000 the planner rightly reads tables as small as these.
 const PAGE = 100;
 const ID = "00000000-0000-4000-8000-000000000000";
+const ATTEMPT = { jobId: "5" as JobId, runLease: "1" as RunLease };
+const CALLBACK = { id: newCallbackId(), name: "x", timeoutSeconds: 60, awaitedInAttempt: 1 };
+const claimOf = (queue: string) => claimIfDue([{ queue, maxJobs: PAGE, deadlineSeconds: null }], {});
+const child = checkJobInsert(
+  testRegistry().kinds,
+  { kind: "plain", args: { n: 1 }, options: { unique: true } },
+  new Date(),
+);
+const CHILD = child.ok ? child.value : expect.fail(child.error);
 test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, readonly string[]]>([
   ["read a callback", () => readCallback(ID as never), ["callbacks_pkey", "jobs_pkey"]],
   ["extend a callback", () => extendIfPending(ID as never, 60), ["callbacks_pkey", "jobs_pkey"]],
@@ -103,6 +133,20 @@ test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, reado
     () => rescueIfLost("expired_callback", ["order"], [], PAGE),
     ["callbacks_pending_timeout"],
   ],
+  ["claim", () => claimOf("busy"), ["jobs_due", "jobs_pkey"]],
+  ["claim where jobs have ordering keys", () => claimOf("keyed"), ["jobs_due", "jobs_ordering_key_line"]],
+  ["heartbeat", () => beatIfRunning([{ ...ATTEMPT, progress: null }]), ["jobs_pkey"]],
+  ["register a callback", () => registerIfRunning(ATTEMPT, CALLBACK), ["jobs_pkey", "callbacks_job"]],
+  ["cancel a callback", () => cancelCallbackIfRunning(ATTEMPT, ID as never), ["jobs_pkey", "callbacks_pkey"]],
+  ["read the waits of a job", () => readEndedWaits(ATTEMPT.jobId), ["callbacks_job"]],
+  ["enqueue a child", () => insertIfRunning(ATTEMPT, CHILD), ["jobs_pkey", "jobs_unique_key"]],
+  ["list dead letters", () => readDeadLetters({}, null, PAGE), ["jobs_dead_letter_ids"]],
+  [
+    "retry dead letters",
+    () => retryIfDeadLetter({ kind: "order" }, { after: null, upTo: null }, {}),
+    ["jobs_dead_letter_ids"],
+  ],
+  ["purge dead letters", () => purgeIfDeadLetter({}, { after: null, upTo: null }), ["jobs_dead_letter_ids"]],
   ["read due rescue follow-ups", () => readDueRescueFollowUps(["order"]), ["rescue_followups_due"]],
   ["dispatch rescue follow-ups", () => dispatchIfDue([]), ["rescue_followups_pkey"]],
   [
@@ -112,8 +156,14 @@ test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, reado
   ],
   [
     "measure the backlog",
-    () => measureBacklog(["order"]),
-    ["jobs_running_heartbeat", "jobs_running_deadline", "callbacks_pending_timeout", "rescue_followups_due"],
+    () => measureBacklog(["order"], ["busy"]),
+    [
+      "jobs_running_heartbeat",
+      "jobs_running_deadline",
+      "callbacks_pending_timeout",
+      "rescue_followups_due",
+      "jobs_due",
+    ],
   ],
   ["read the follow-ups of a job", () => readFollowUpsOfJob("5" as never), ["jobs_trigger"]],
 ])("%s: through its indexes, no table read whole", async (_, statement, expected) => {

@@ -361,7 +361,7 @@ describe("the outbox", () => {
 describe("hooks and tasks", () => {
   test("rescued and cancelled-as-duplicate reach onEvent; a hook that throws harms nobody", async () => {
     const observed = testRegistry();
-    const events: Pick<JobEvent, "outcome">[] = [];
+    const events: Pick<JobEvent, "type">[] = [];
     observed
       .onEvent("order", () => {
         throw new Error("hook-message");
@@ -375,13 +375,13 @@ describe("hooks and tasks", () => {
     const { lines } = await tick(database, observed);
     expect(events).toMatchObject([
       {
-        outcome: "rescued",
+        type: "rescued",
         reason: "stale_heartbeat",
         args: { n: 1 },
         job: { id: job.id, state: "retryable" },
       },
-      { outcome: "rescued", reason: "expired_callback" },
-      { outcome: "cancelled", reason: expect.stringContaining("rescued as duplicate") },
+      { type: "rescued", reason: "expired_callback" },
+      { type: "cancelled", reason: expect.stringContaining("rescued as duplicate") },
     ]);
     const failures = lines.filter((line) => line.event === "hook_failed");
     expect(failures).toHaveLength(3);
@@ -410,10 +410,12 @@ describe("hooks and tasks", () => {
       ["rescue_overrun_deadlines", true],
       ["rescue_expired_callbacks", true],
       ["dispatch_rescue_follow_ups", true],
+      ["enqueue_periodic_jobs", true],
       ["retention", true],
       ["backlog", true],
+      ["run_due_jobs", true],
     ]);
-    expect(lines.filter((line) => line.event === "tick_task")).toHaveLength(6);
+    expect(lines.filter((line) => line.event === "tick_task")).toHaveLength(8);
     expect(await client().getFollowUps(job.id)).toHaveLength(1);
   });
 
@@ -421,10 +423,19 @@ describe("hooks and tasks", () => {
     await lost.stale_heartbeat();
     await lost.deadline_exceeded();
     await lost.expired_callback();
-    const { counts } = await tick(database, registry, {
+    for (const queue of ["run", "run", "paused", "not-run"]) {
+      await client().enqueue("plain", { n: 1 }, { queue });
+    }
+    await client().configureQueue("paused", { paused: true });
+    await db.pool.query(
+      "UPDATE awa_edge.jobs SET run_at = now() - interval '10 minutes' WHERE queue IN ('paused', 'not-run')",
+    );
+    const running = testRegistry().queue("run").queue("paused");
+    const { counts } = await tick(database, running, {
       tasks: TASKS.filter((task) => task.name === "backlog"),
     });
     expect(counts("backlog")).toMatchObject({
+      oldestDueJobSeconds: expect.toSatisfy((age: number) => age < 60),
       oldestStaleHeartbeatSeconds: expect.toSatisfy((age: number) => age >= 91 && age < 150),
       oldestOverrunDeadlineSeconds: expect.toSatisfy((age: number) => age >= 1 && age < 60),
       oldestExpiredCallbackSeconds: expect.toSatisfy((age: number) => age >= 1 && age < 60),

@@ -21,6 +21,8 @@ export async function tick(
       log: (line) => lines.push(line),
       clock: () => performance.now(),
       defer: (work) => deferred.push(work),
+      env: {},
+      callbacks: null,
     },
     tasks,
   );

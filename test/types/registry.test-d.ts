@@ -2,8 +2,10 @@ import * as v from "valibot";
 import { describe, expectTypeOf, test } from "vitest";
 import type { Client } from "../../src/client.ts";
 import type { JobRow } from "../../src/shared/job.ts";
+import type { Json } from "../../src/shared/json.ts";
 import { defineRegistry, type JobEvent } from "../../src/shared/registry/define.ts";
 import type { FollowUp } from "../../src/shared/registry/follow-up.ts";
+import { complete, retryAfter, snooze } from "../../src/shared/registry/handler.ts";
 
 const registry = defineRegistry({
   order: v.object({ n: v.number(), note: v.optional(v.string(), "none") }),
@@ -40,12 +42,41 @@ describe("what a closure is given", () => {
     );
     registry.onEvent("order", (event) => {
       expectTypeOf(event).toEqualTypeOf<JobEvent<{ n: number; note: string }>>();
-      if (event.outcome === "cancelled") expectTypeOf(event.reason).toEqualTypeOf<string>();
+      if (event.type === "cancelled") expectTypeOf(event.reason).toEqualTypeOf<string>();
     });
   });
   test("a follow-up is nothing but what enqueue returns", () => {
     expectTypeOf(enqueue("after", { text: "" })).toEqualTypeOf<FollowUp>();
     expectTypeOf({ kind: "after", args: {}, options: {} }).not.toExtend<FollowUp>();
+  });
+});
+
+describe("handlers", () => {
+  test("get typed args, and may return an outcome, nothing, or now and then one", () => {
+    registry.handle("order", (ctx) => {
+      expectTypeOf(ctx.args).toEqualTypeOf<{ n: number; note: string }>();
+      expectTypeOf(ctx.job.state).toEqualTypeOf<"running">();
+    });
+    registry.handle("order", async () => {});
+    registry.handle("order", async ({ args }) => {
+      if (args.n > 1) return complete(args.n);
+    });
+    registry.handle("order", async ({ args }) => (args.n > 1 ? snooze(1) : undefined));
+    registry.handle("order", async (ctx) => {
+      expectTypeOf(await ctx.waitForCallback("x")).toEqualTypeOf<Json>();
+      await ctx.enqueue(enqueue("after", { text: "" }));
+      return retryAfter(1);
+    });
+  });
+  test("whatever else doesn't compile", () => {
+    // @ts-expect-error no such kind
+    registry.handle("nope", () => undefined);
+    // @ts-expect-error a value is no outcome
+    registry.handle("order", () => 42);
+    // @ts-expect-error nor is a promise of one
+    registry.handle("order", async () => "done");
+    // @ts-expect-error a result has to be JSON
+    registry.handle("order", () => complete(new Date()));
   });
 });
 

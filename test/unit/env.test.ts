@@ -16,7 +16,7 @@ test("everything set: parsed, with defaults", () => {
     database: { ok: true, value: { connectionString: good.DATABASE_URL, fetchEndpoint: undefined } },
     callbacks: {
       ok: true,
-      value: { secrets: ["ab".repeat(32), "cd".repeat(32)], pathPrefix: "/api/callbacks" },
+      value: { secrets: ["ab".repeat(32), "cd".repeat(32)], pathPrefix: "/api/callbacks", baseUrl: null },
     },
     retention: {
       ok: true,
@@ -27,10 +27,14 @@ test("everything set: parsed, with defaults", () => {
 
 test("unsigned mode is switched on by name, and prefixes are normalised", () => {
   expect(
-    parseEnv({ AWA_CALLBACK_ALLOW_UNSIGNED: "true", AWA_CALLBACK_PATH_PREFIX: "hooks/in/" }).callbacks,
+    parseEnv({
+      AWA_CALLBACK_ALLOW_UNSIGNED: "true",
+      AWA_CALLBACK_PATH_PREFIX: "hooks/in/",
+      AWA_CALLBACK_BASE_URL: "https://edge.example/below/",
+    }).callbacks,
   ).toEqual({
     ok: true,
-    value: { secrets: [], pathPrefix: "/hooks/in" },
+    value: { secrets: [], pathPrefix: "/hooks/in", baseUrl: "https://edge.example/below" },
   });
 });
 
@@ -51,6 +55,9 @@ describe("a wrong value: the variable is named, its content isn't", () => {
     ["AWA_CALLBACK_ALLOW_UNSIGNED", "true", /contradict/],
     ["AWA_CALLBACK_PATH_PREFIX", "/a b/hunter2", /is not a path/],
     ["AWA_CALLBACK_PATH_PREFIX", "/:hunter2", /is not a path/],
+    ["AWA_CALLBACK_BASE_URL", "edge.example/hunter2", /is not an http\(s\) URL/],
+    ["AWA_CALLBACK_BASE_URL", "https://user:hunter2@edge.example", /is not an http\(s\) URL/],
+    ["AWA_CALLBACK_BASE_URL", "https://edge.example/?hunter2", /is not an http\(s\) URL/],
     ["AWA_COMPLETED_RETENTION_SECONDS", "1d-hunter2", /whole number/],
     ["AWA_FAILED_RETENTION_SECONDS", "-1", /whole number/],
     ["AWA_DEAD_LETTER_RETENTION_SECONDS", "9999999999", /up to 3153600000/],

@@ -35,6 +35,7 @@ const PACKAGES: Readonly<Record<string, RegExp>> = {
   hono: /^ingress\//,
   valibot: /^ingress\/|^registry\.ts$/,
   "@noble/hashes": /^shared\/(signature|unique-key)\.ts$/,
+  croner: /^shared\/registry\/cron-expression\.ts$/,
   canonicalize: /^shared\/unique-key\.ts$/,
   "@standard-schema/spec": /^shared\/registry\//,
 };

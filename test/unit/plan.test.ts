@@ -201,8 +201,8 @@ describe("runHooks", () => {
       .onEvent("order", async () => {
         throw new RangeError("SECRET");
       })
-      .onEvent("order", ({ outcome, args }) => {
-        seen.push(`${outcome} ${args.n}`);
+      .onEvent("order", ({ type, args }) => {
+        seen.push(`${type} ${args.n}`);
       });
     const faults: string[] = [];
     await runHooks(registry, completed(), (fault) => faults.push(fault));

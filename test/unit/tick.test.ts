@@ -18,6 +18,8 @@ function deps(clock: () => number): TickDeps {
     clock,
     deadlineMs: 100,
     defer: () => undefined,
+    env: {},
+    callbacks: null,
   };
 }
 
@@ -58,14 +60,7 @@ test("a task that throws is reported by its error's name alone; the next one run
   };
   const fine: Task = { name: "fine", runOnce: async () => ({ counts: { done: 1 }, exhausted: false }) };
   const results = await runTick(
-    {
-      database: () => fakeDatabase(),
-      registry,
-      log: (line) => lines.push(line),
-      retention: DEFAULT_RETENTION,
-      clock: () => 0,
-      defer: () => undefined,
-    },
+    { ...deps(() => 0), database: () => fakeDatabase(), log: (line) => lines.push(line) },
     [broken, fine],
   );
   expect(results.map((result) => result.ok)).toEqual([false, true]);

@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import { createClient, neonDatabase } from "../../src/client.ts";
 import worker from "../../src/index.ts";
 import { registry } from "../../src/registry.ts";
+import { signCallbackId } from "../../src/shared/signature.ts";
 import { TEST_CALLBACK_SECRET } from "../support/secrets.ts";
 
 declare global {
@@ -160,6 +161,47 @@ describe("scheduled", () => {
     await expect(worker.scheduled(createScheduledController(), rest, context)).rejects.toThrow(
       /DATABASE_URL is not set/,
     );
+  });
+});
+
+describe("jobs run in workerd", () => {
+  const jobOfKind = async (trigger: string, kind: string) =>
+    (await client().getFollowUps(trigger)).find((job) => job.kind === kind) ?? expect.fail(`no ${kind}`);
+
+  test("right after the answer: a follow-up is run, another one parks; each wait is resumed over HTTP", async () => {
+    const parked = await park(4);
+    await post(parked.url, parked.signature, { payload: { chargeId: "ch_4" } });
+    await expect
+      .poll(() => jobOfKind(parked.jobId, "send_receipt"))
+      .toMatchObject({ state: "completed", attempt: 1, result: { sentAt: expect.any(String) } });
+    const { id } = await jobOfKind(parked.jobId, "ship_order");
+    for (const name of ["packed", "collected"]) {
+      const pending = async () =>
+        (await client().getCallbacks(id)).find((callback) => callback.state === "pending");
+      await expect.poll(pending).toMatchObject({ name });
+      const callbackId = (await pending())?.id ?? "";
+      await expect.poll(() => client().getJob(id)).toMatchObject({ state: "waiting_external" });
+      const url = `https://edge.example/api/callbacks/${callbackId}/complete`;
+      const signature = signCallbackId(TEST_CALLBACK_SECRET, callbackId);
+      expect(await post(url, signature, { payload: name, resume: true })).toMatchObject({
+        status: 200,
+        body: { state: "Available" },
+      });
+    }
+    await expect
+      .poll(() => client().getJob(id))
+      .toMatchObject({
+        state: "completed",
+        attempt: 1,
+        runLease: "3",
+        result: { packed: "packed", collected: "collected" },
+      });
+  });
+
+  test("in the tick: what is due", async () => {
+    const { jobId } = await client().enqueue("tell_support", { orderId: "order-5", about: "tick" });
+    await runScheduled();
+    expect(await client().getJob(jobId)).toMatchObject({ state: "completed", attempt: 1 });
   });
 });
 

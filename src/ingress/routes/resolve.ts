@@ -17,6 +17,7 @@ export async function resolve(
   switch (resolution.status) {
     case "moved":
       observe(deps, c, resolution);
+      nudge(deps, c, resolution);
       return c.json({ id: resolution.jobId, state: stateOnTheWire(resolution.state) });
     case "duplicate":
       return c.json({ id: resolution.jobId, state: stateOnTheWire(resolution.state), duplicate: true });
@@ -66,4 +67,14 @@ function observe(
   c.executionCtx.waitUntil(
     runHooks(registry, ended, (reason) => log({ level: "warn", event: "hook_failed", jobId, kind, reason })),
   );
+}
+
+/** Has the jobs run that became due: follow-ups, and the job itself where it goes on. */
+function nudge(
+  { nudge: run }: IngressDeps,
+  c: IngressContext,
+  { dueIn }: Resolution & { readonly status: "moved" },
+): void {
+  if (run === undefined || dueIn.length === 0) return;
+  c.executionCtx.waitUntil(run(dueIn, (work) => c.executionCtx.waitUntil(work)));
 }

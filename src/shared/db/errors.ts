@@ -4,12 +4,14 @@
  * - `unavailable`: unreachable, too slow, shutting down, read-only, out of space or connections. It passes: try again.
  * - `contended`: a deadlock or serialization failure. The statement was rolled back whole and may run again at once.
  * - `schema_mismatch`: the tables of this build aren't there. Migrate.
+ * - `stale_attempt`: a handler's own transaction was to complete a job that isn't its attempt's any more. It was rolled back.
  * - `unique_violation`, `rejected`: a constraint or a value refused the write. Trying again can't help.
  */
 export type DatabaseErrorKind =
   | "unavailable"
   | "contended"
   | "schema_mismatch"
+  | "stale_attempt"
   | "unique_violation"
   | "rejected"
   | "unexpected";
@@ -72,6 +74,8 @@ function kindOf(sqlState: string): DatabaseErrorKind {
       return "schema_mismatch";
     case "23505":
       return "unique_violation";
+    case "AE001": // our own: raise_stale_attempt, in the migrations
+      return "stale_attempt";
   }
   switch (sqlState.slice(0, 2)) {
     case "08": // connection

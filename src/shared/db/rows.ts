@@ -109,7 +109,12 @@ function metadata(row: Row): JsonObject {
 }
 
 function attemptError(entry: Row): AttemptError {
-  return { error: text(entry, "error"), attempt: number(entry, "attempt"), at: text(entry, "at") };
+  return {
+    error: text(entry, "error"),
+    attempt: number(entry, "attempt"),
+    at: text(entry, "at"),
+    ...(entry.terminal === true && { terminal: true }),
+  };
 }
 
 function trigger(row: Row): Trigger {

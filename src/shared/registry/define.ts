@@ -2,9 +2,15 @@ import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { JobRow } from "../job.ts";
 import type { Outcome, OutcomeContext } from "../outcome.ts";
 import { type EnqueueOptions, FOLLOW_UP, type FollowUp } from "./follow-up.ts";
+import type { Handler, HandlerOptions, QueueOptions, RegisteredHandler, RegisteredQueue } from "./handler.ts";
+import type { Kinds } from "./kinds.ts";
+import { whyNoDeadline, whyNoInteger, whyNoName } from "./options.ts";
+import { checkPeriodic, type PeriodicOptions, type RegisteredSchedule } from "./periodic.ts";
 
-/** Job kinds and the schemas of their args (any Standard Schema library: valibot, zod, arktype …). */
-export type Kinds = Readonly<Record<string, StandardSchemaV1>>;
+export type { Kinds } from "./kinds.ts";
+
+/** Jobs of one queue that one process runs at the same time, where the registry doesn't say. */
+const DEFAULT_CONCURRENCY = 10;
 
 /** The args of a kind as closures, hooks and handlers get them: what its schema puts out. */
 export type Args<K extends Kinds, N extends keyof K> = StandardSchemaV1.InferOutput<K[N]>;
@@ -24,14 +30,17 @@ export type StateAfter = {
   readonly rescued: "retryable" | "failed";
 };
 
-/** What an `onEvent` hook gets: a committed outcome. */
-export type JobEvent<A = unknown> = {
-  [O in Outcome]: {
-    readonly outcome: O;
-    readonly args: A;
-    readonly job: JobRow<StateAfter[O]>;
-  } & OutcomeContext[O];
-}[Outcome];
+/** What an `onEvent` hook gets: a committed outcome, or that an attempt was claimed and starts. */
+export type JobEvent<A = unknown> =
+  | { readonly type: "started"; readonly args: A; readonly job: JobRow<"running"> }
+  | {
+      [O in Outcome]: {
+        readonly type: O;
+        readonly args: A;
+        readonly job: JobRow<StateAfter[O]>;
+      } & OutcomeContext[O] &
+        (O extends "completed" ? { readonly durationMs: number } : unknown);
+    }[Outcome];
 
 /** One registration: kind × outcome → closure, its types erased. */
 export type Closure = (args: unknown, job: JobRow, context: unknown) => FollowUp;
@@ -57,6 +66,14 @@ export interface RegistryView {
   kindsWithFollowUp(outcome: Outcome): readonly string[];
   /** The kinds that are observed. */
   kindsWithHook(): readonly string[];
+  /** What runs the jobs of a kind; `undefined` where this build has nothing. */
+  handler(kind: string): RegisteredHandler | undefined;
+  /** The longest that one attempt may run, in seconds, by kind. */
+  kindDeadlines(): Readonly<Record<string, number>>;
+  /** The queues that this build runs, in the order of their registration. */
+  queues(): readonly RegisteredQueue[];
+  /** The periodic jobs of this build, in the order of their registration. */
+  schedules(): readonly RegisteredSchedule[];
 }
 
 /**
@@ -70,6 +87,9 @@ export class Registry<K extends Kinds> implements RegistryView {
   readonly kinds: K;
   readonly #closures = new Map<string, Closure[]>();
   readonly #hooks = new Map<string, Hook[]>();
+  readonly #handlers = new Map<string, RegisteredHandler>();
+  readonly #queues = new Map<string, RegisteredQueue>();
+  readonly #schedules = new Map<string, RegisteredSchedule>();
 
   constructor(kinds: K) {
     this.kinds = kinds;
@@ -132,6 +152,56 @@ export class Registry<K extends Kinds> implements RegistryView {
     return this;
   }
 
+  /**
+   * Says what runs the jobs of a kind.
+   *
+   * @throws Error where the kind has a handler already, or the deadline isn't above 0 and at most 31,536,000 seconds
+   */
+  handle<N extends keyof K & string>(
+    kind: N,
+    handler: Handler<Args<K, N>>,
+    options: HandlerOptions = {},
+  ): this {
+    this.#mustKnow(kind);
+    if (this.#handlers.has(kind)) throw new Error(`the kind has a handler already: ${kind}`);
+    mustBeDeadline(options.deadlineSeconds);
+    this.#handlers.set(kind, { ...options, run: handler as Handler });
+    return this;
+  }
+
+  /**
+   * Makes the build run a queue: every job that is due in it, of whatever kind. A job whose kind has no handler here fails for good.
+   *
+   * @throws Error where the name isn't 1 to 200 characters, the queue was registered before, or an option is out of range
+   */
+  queue(queue: string, { concurrency = DEFAULT_CONCURRENCY, deadlineSeconds }: QueueOptions = {}): this {
+    const wrong = whyNoName(queue, "queue") ?? whyNoInteger(concurrency, "concurrency", 1, 1000);
+    if (wrong !== null) throw new Error(wrong);
+    if (this.#queues.has(queue)) throw new Error(`the queue is registered already: ${queue}`);
+    mustBeDeadline(deadlineSeconds);
+    this.#queues.set(queue, { queue, concurrency, deadlineSeconds: deadlineSeconds ?? null });
+    return this;
+  }
+
+  /**
+   * Enqueues a job whenever a cron expression fires: once for each fire, by the first tick that comes after it. Fires count from
+   * the first tick that knows the name; a later build may change all the rest of it.
+   *
+   * @param name 1 to 200 characters: the identity of the schedule over builds, and what pauses, resumes and triggers it
+   * @param expression five parts, or six with seconds first, in the local time of the zone
+   * @param followUp what each fire enqueues, without `runAt`; a fire whose unique key is taken counts as done
+   * @throws Error where the name is taken or wrong, the expression or zone is, or the job can't be enqueued
+   * @example
+   * registry.periodic("nightly_report", "0 3 * * *", enqueue("send_report", {}), { timezone: "Europe/Vienna" });
+   */
+  periodic(name: string, expression: string, followUp: FollowUp, options: PeriodicOptions = {}): this {
+    if (this.#schedules.has(name)) throw new Error(`the periodic job is registered already: ${name}`);
+    const checked = checkPeriodic(this.kinds, name, expression, followUp, options);
+    if (!checked.ok) throw new Error(`periodic job ${name}: ${checked.error}`);
+    this.#schedules.set(name, checked.value);
+    return this;
+  }
+
   knows(kind: string): boolean {
     return Object.hasOwn(this.kinds, kind);
   }
@@ -146,6 +216,22 @@ export class Registry<K extends Kinds> implements RegistryView {
   }
   kindsWithHook(): readonly string[] {
     return [...this.#hooks.keys()];
+  }
+  handler(kind: string): RegisteredHandler | undefined {
+    return this.#handlers.get(kind);
+  }
+  kindDeadlines(): Readonly<Record<string, number>> {
+    const deadlines: Record<string, number> = {};
+    for (const [kind, { deadlineSeconds }] of this.#handlers) {
+      if (deadlineSeconds !== undefined) deadlines[kind] = deadlineSeconds;
+    }
+    return deadlines;
+  }
+  queues(): readonly RegisteredQueue[] {
+    return [...this.#queues.values()];
+  }
+  schedules(): readonly RegisteredSchedule[] {
+    return [...this.#schedules.values()];
   }
 
   #addClosure<A, O extends Outcome>(kind: string, outcome: O, closure: TypedClosure<A, O>): this {
@@ -177,6 +263,11 @@ export function defineRegistry<const K extends Kinds>(kinds: K): Registry<K> {
     }
   }
   return new Registry(kinds);
+}
+
+function mustBeDeadline(seconds: number | undefined): void {
+  const wrong = seconds === undefined ? null : whyNoDeadline(seconds);
+  if (wrong !== null) throw new Error(wrong);
 }
 
 function key(kind: string, outcome: Outcome): string {

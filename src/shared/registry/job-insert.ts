@@ -1,10 +1,19 @@
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import { JOB_STATES, type JobState } from "../job.ts";
-import { type Json, type JsonObject, whyUnstorable, whyUnstorableText } from "../json.ts";
+import type { JobState } from "../job.ts";
+import { type Json, type JsonObject, whyUnstorable } from "../json.ts";
 import { err, ok, type Result } from "../result.ts";
 import { uniqueKey } from "../unique-key.ts";
-import type { Kinds } from "./define.ts";
 import type { EnqueueOptions } from "./follow-up.ts";
+import type { Kinds } from "./kinds.ts";
+import {
+  whyNoDeadline,
+  whyNoInteger,
+  whyNoName,
+  whyNoObject,
+  whyNoTags,
+  whyNoTime,
+  whyNotUnique,
+} from "./options.ts";
 
 /** A job to be inserted, checked: every constraint of the table holds. */
 export interface JobInsert {
@@ -26,10 +35,6 @@ export interface JobInsert {
 export const DEFAULT_QUEUE = "default";
 export const DEFAULT_PRIORITY = 2;
 export const DEFAULT_MAX_ATTEMPTS = 25;
-const MAX_TAGS = 20;
-const MAX_DEADLINE_SECONDS = 31_536_000;
-/** What both JavaScript and Postgres can hold and no sane schedule exceeds: years 1970 to 9999. */
-const MAX_RUN_AT_MS = Date.UTC(9999, 11, 31);
 
 /**
  * Checks a job before it is enqueued: its kind, its args against the kind's schema, its options against the table's
@@ -66,7 +71,7 @@ export function checkJobInsert(
     whyNoObject(metadata, "metadata") ??
     whyNoTags(tags) ??
     (runAt === undefined ? null : whyNoTime(runAt, "runAt")) ??
-    (deadlineSeconds === undefined ? null : whyNoSeconds(deadlineSeconds, "deadlineSeconds")) ??
+    (deadlineSeconds === undefined ? null : whyNoDeadline(deadlineSeconds)) ??
     (orderingKey === undefined ? null : whyNoName(orderingKey, "orderingKey")) ??
     whyNotUnique(unique);
   if (wrong !== null) return err(wrong);
@@ -110,59 +115,4 @@ export function decodeArgs(schema: StandardSchemaV1, args: unknown): Result<unkn
 /** JSON's own view of a value that `whyUnstorable` let pass: without the properties that are `undefined`. */
 function plainCopy(value: unknown): Json {
   return JSON.parse(JSON.stringify(value)) as Json;
-}
-
-function whyNoName(value: unknown, at: string): string | null {
-  if (typeof value !== "string") return `${at} isn't a string`;
-  // Postgres counts characters, not UTF-16 units.
-  const characters = [...value].length;
-  if (characters < 1 || characters > 200) return `${at} must have 1 to 200 characters`;
-  return whyUnstorableText(value, at);
-}
-
-function whyNoInteger(value: unknown, at: string, min: number, max: number): string | null {
-  return Number.isInteger(value) && Number(value) >= min && Number(value) <= max
-    ? null
-    : `${at} must be a whole number from ${min} to ${max}`;
-}
-
-function whyNoObject(value: unknown, at: string): string | null {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return `${at} isn't an object`;
-  return whyUnstorable(value, at);
-}
-
-function whyNoTags(tags: unknown): string | null {
-  if (!Array.isArray(tags) || tags.length > MAX_TAGS) return `tags must be a list of ${MAX_TAGS} at most`;
-  return tags.some((tag) => typeof tag !== "string")
-    ? "tags must be strings"
-    : whyUnstorableText(tags.join(), "tags");
-}
-
-function whyNoTime(value: unknown, at: string): string | null {
-  if (!(value instanceof Date) || Number.isNaN(value.getTime())) return `${at} isn't a valid Date`;
-  return value.getTime() < 0 || value.getTime() > MAX_RUN_AT_MS
-    ? `${at} must be between 1970 and 9999`
-    : null;
-}
-
-function whyNoSeconds(value: unknown, at: string): string | null {
-  return typeof value === "number" && value > 0 && value <= MAX_DEADLINE_SECONDS
-    ? null
-    : `${at} must be above 0 and at most ${MAX_DEADLINE_SECONDS}`;
-}
-
-function whyNotUnique(unique: unknown): string | null {
-  if (typeof unique === "boolean") return null;
-  if (typeof unique !== "object" || unique === null) return "unique must be a boolean or an object";
-  const { byPeriodSeconds, states }: { byPeriodSeconds?: unknown; states?: unknown } = unique;
-  if (
-    byPeriodSeconds !== undefined &&
-    !(typeof byPeriodSeconds === "number" && byPeriodSeconds > 0 && Number.isFinite(byPeriodSeconds))
-  ) {
-    return "unique.byPeriodSeconds must be above 0";
-  }
-  if (states === undefined) return null;
-  return Array.isArray(states) && states.length > 0 && states.every((state) => JOB_STATES.includes(state))
-    ? null
-    : "unique.states must be a list of job states";
 }

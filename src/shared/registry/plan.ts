@@ -70,19 +70,40 @@ function checkSafely(registry: RegistryView, followUp: FollowUp, now: Date): Res
  * runs; where the args don't fit the schema no hook runs, as a hook is promised typed args.
  *
  * @param report is told of each hook that failed, with the name of what was thrown
+ * @param durationMs how long the handler ran, in milliseconds; 0 where something else completed the job
  */
-export async function runHooks(
+export function runHooks(
   registry: RegistryView,
   { outcome, job, context }: Ended,
   report: (fault: string) => void,
+  durationMs = 0,
 ): Promise<void> {
+  const duration = outcome === "completed" ? { durationMs } : {};
+  return runEach(registry, { ...context, ...duration, type: outcome, job }, report);
+}
+
+/** Runs the hooks of an attempt that starts, as {@link runHooks} does. */
+export function runStartedHooks(
+  registry: RegistryView,
+  job: JobRow<"running">,
+  report: (fault: string) => void,
+): Promise<void> {
+  return runEach(registry, { type: "started", job }, report);
+}
+
+async function runEach(
+  registry: RegistryView,
+  event: { readonly type: JobEvent["type"]; readonly job: JobRow },
+  report: (fault: string) => void,
+): Promise<void> {
+  const { job } = event;
   const schema = registry.kinds[job.kind];
   if (schema === undefined) return;
   for (const [i, hook] of registry.hooks(job.kind).entries()) {
     try {
       const args = decodeArgs(schema, structuredClone(job.args));
       if (!args.ok) return report(args.error);
-      await hook({ ...context, outcome, args: args.value, job } as JobEvent);
+      await hook({ ...event, args: args.value } as JobEvent);
     } catch (thrown) {
       report(`hook ${i + 1} of ${job.kind} threw ${thrown instanceof Error ? thrown.name : typeof thrown}`);
     }

@@ -1,7 +1,7 @@
 import type { CallbackRow } from "../callback.ts";
 import { DatabaseError } from "../db/errors.ts";
 import type { Database, Statement } from "../db/port.ts";
-import type { InsertedJob } from "../db/statements/insert-jobs.ts";
+import { type InsertedJob, queuesDue } from "../db/statements/insert-jobs.ts";
 import { type MoveResult, moveIfUnchanged } from "../db/statements/move-job.ts";
 import { readCallback } from "../db/statements/read-callback.ts";
 import type { CallbackId, JobId, RunLease } from "../ids.ts";
@@ -19,6 +19,8 @@ export type Resolution =
       readonly state: JobState;
       readonly ended: Ended | null;
       readonly followUps: readonly InsertedJob[];
+      /** The queues in which something is due now: a follow-up, or the job itself. */
+      readonly dueIn: readonly string[];
       /** Follow-ups left out because a live job holds their unique key. */
       readonly deduplicated: number;
       /** This build has the job's kind. If not, the job moved without follow-ups. */
@@ -135,6 +137,7 @@ export async function planResolution(
           state: move.job.state,
           ended: move.ended,
           followUps: result.followUps,
+          dueIn: queuesDue(result.followUps, move.job),
           deduplicated: followUps.length - result.followUps.length,
           knownKind: registry.knows(kind),
         }

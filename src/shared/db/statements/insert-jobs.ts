@@ -1,3 +1,4 @@
+import type { JobState } from "../../job.ts";
 import type { JobInsert } from "../../registry/job-insert.ts";
 import type { Row } from "../port.ts";
 import { records, text } from "../rows.ts";
@@ -74,15 +75,33 @@ export function wakeUpSql(table: string): string {
 export interface InsertedJob {
   readonly id: string;
   readonly kind: string;
+  readonly queue: string;
+  /** It is available, and not scheduled for later. */
+  readonly isDue: boolean;
 }
 
 /** The inserted jobs of `table` as one JSON array of {@link InsertedJob}, in order. */
 export function insertedJobsSql(table: string): string {
-  return `coalesce((SELECT jsonb_agg(jsonb_build_object('id', f.id::text, 'kind', f.kind) ORDER BY f.id)
+  return `coalesce((SELECT jsonb_agg(jsonb_build_object('id', f.id::text, 'kind', f.kind, 'queue', f.queue,
+      'is_due', f.state = 'available') ORDER BY f.id)
     FROM ${table} f), '[]')`;
 }
 
 /** Reads the column that {@link insertedJobsSql} made. @throws Error where it isn't one */
 export function decodeInsertedJobs(row: Row, column: string): readonly InsertedJob[] {
-  return records(row, column).map((job) => ({ id: text(job, "id"), kind: text(job, "kind") }));
+  return records(row, column).map((job) => ({
+    id: text(job, "id"),
+    kind: text(job, "kind"),
+    queue: text(job, "queue"),
+    isDue: job.is_due === true,
+  }));
+}
+
+/** The queues in which something is due after a move: the jobs that it inserted, and the one that it moved. */
+export function queuesDue(
+  inserted: readonly InsertedJob[],
+  moved?: { readonly state: JobState; readonly queue: string },
+): readonly string[] {
+  const due = inserted.filter(({ isDue }) => isDue).map(({ queue }) => queue);
+  return [...new Set(moved?.state === "available" ? [...due, moved.queue] : due)];
 }

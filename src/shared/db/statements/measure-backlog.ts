@@ -1,5 +1,6 @@
 import type { Statement } from "../port.ts";
 import { nullable, number } from "../rows.ts";
+import { PLACE } from "./claim-jobs.ts";
 import { HEARTBEAT_STALE_SECONDS } from "./rescue-jobs.ts";
 
 /** What should be zero or `null` after a tick. Ages in seconds; `null`: there is none. */
@@ -8,6 +9,8 @@ export interface Backlog {
   readonly oldestOverrunDeadlineSeconds: number | null;
   readonly oldestExpiredCallbackSeconds: number | null;
   readonly oldestDueRescueFollowUpSeconds: number | null;
+  /** The job that has been due for longest in a queue that this build runs and that isn't paused. */
+  readonly oldestDueJobSeconds: number | null;
   /** Rescue follow-ups of kinds that have none in this build: they wait for a build that has. */
   readonly unknownRescueFollowUps: number;
   /** Rescue follow-ups that failed too often and now need a person. */
@@ -18,16 +21,21 @@ export interface Backlog {
  * Measures what the tick left behind, through an index each.
  *
  * @param followUpKinds the kinds with a `rescued` follow-up in this build
+ * @param queues the queues that this build runs
  */
-export function measureBacklog(followUpKinds: readonly string[]): Statement<Backlog> {
+export function measureBacklog(
+  followUpKinds: readonly string[],
+  queues: readonly string[],
+): Statement<Backlog> {
   return {
     text: SQL,
-    values: [followUpKinds],
+    values: [followUpKinds, queues],
     decode: ([row = {}]) => ({
       oldestStaleHeartbeatSeconds: nullable(row, "heartbeat", number),
       oldestOverrunDeadlineSeconds: nullable(row, "deadline", number),
       oldestExpiredCallbackSeconds: nullable(row, "callback", number),
       oldestDueRescueFollowUpSeconds: nullable(row, "follow_up", number),
+      oldestDueJobSeconds: nullable(row, "due_job", number),
       unknownRescueFollowUps: number(row, "unknown"),
       abandonedRescueFollowUps: number(row, "abandoned"),
     }),
@@ -44,6 +52,14 @@ SELECT
   (SELECT ${seconds("min(timeout_at)")} FROM awa_edge.callbacks WHERE state = 'pending' AND timeout_at < now()) AS callback,
   (SELECT ${seconds("min(next_attempt_at)")} FROM awa_edge.rescue_followups
     WHERE abandoned_at IS NULL AND next_attempt_at < now() AND kind = ANY ($1::text[])) AS follow_up,
+  (SELECT ${seconds("min(oldest.run_at)")}
+    FROM unnest($2::text[]) AS run(queue) LEFT JOIN awa_edge.queues q ON q.queue = run.queue
+    CROSS JOIN LATERAL (
+      SELECT j.run_at FROM awa_edge.jobs j
+      WHERE j.queue = run.queue AND j.state IN ('scheduled', 'available', 'retryable')
+        AND ${PLACE} <= (now() AT TIME ZONE 'UTC') AND j.run_at <= now()
+      ORDER BY ${PLACE}, j.id LIMIT 1) oldest
+    WHERE q.paused_at IS NULL) AS due_job,
   (SELECT count(*) FROM awa_edge.rescue_followups
     WHERE abandoned_at IS NULL AND kind <> ALL ($1::text[])) AS unknown,
   (SELECT count(*) FROM awa_edge.rescue_followups WHERE abandoned_at IS NOT NULL) AS abandoned`;

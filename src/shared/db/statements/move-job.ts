@@ -4,7 +4,7 @@ import type { Json } from "../../json.ts";
 import type { Outcome } from "../../outcome.ts";
 import type { JobInsert } from "../../registry/job-insert.ts";
 import type { Move } from "../../transitions.ts";
-import type { Statement } from "../port.ts";
+import type { SqlValue, Statement } from "../port.ts";
 import {
   decodeInsertedJobs,
   encodeJobInserts,
@@ -35,6 +35,12 @@ export type MoveResult =
   | { readonly moved: true; readonly followUps: readonly InsertedJob[] }
   | { readonly moved: false };
 
+/** Who moves the job. A worker that runs an attempt is told where somebody else ends it. */
+export type Mover = "its_attempt" | "somebody_else";
+
+/** The channel that tells of ended attempts; the payload is "<job id> <run lease>". A hint only: heartbeats find out too. */
+export const ENDED_CHANNEL = "awa_edge_ended";
+
 /**
  * Moves a job, resolves its callback, inserts the follow-ups and wakes their queues, all in one statement: if any part
  * fails, Postgres undoes the whole of it.
@@ -43,45 +49,79 @@ export type MoveResult =
  * row, sees the guard no longer hold, and gets zero rows: no callback, no follow-up, no wake-up.
  *
  * The job's row is written before the callback's, as in every statement, so that no two of them can deadlock.
+ *
+ * @param resolution what becomes of the guard's callback; `null`: it stays pending, and the job's
  */
 export function moveIfUnchanged(
   guard: MoveGuard,
   move: Move,
-  resolution: CallbackResolution,
+  resolution: CallbackResolution | null,
   followUps: readonly JobInsert[],
   now: Date,
+  mover: Mover = "somebody_else",
 ): Statement<MoveResult> {
-  const { job, ended, error } = move;
-  const fromOutside = resolution.state !== "cancelled";
-  const outcome: Outcome | null = ended?.outcome ?? null;
   return {
-    text: SQL,
-    values: [
-      guard.jobId,
-      guard.state,
-      guard.runLease,
-      guard.callbackId,
-      job.state,
-      job.attempt,
-      job.runAt.toISOString(),
-      job.finalizedAt?.toISOString() ?? null,
-      error === null ? null : JSON.stringify(error),
-      job.state === "completed" ? JSON.stringify(job.result) : null,
-      job.deadLetter?.at.toISOString() ?? null,
-      job.deadLetter?.reason ?? null,
-      resolution.state,
-      now.toISOString(),
-      fromOutside ? job.state : null,
-      resolution.payload === undefined ? null : JSON.stringify(resolution.payload),
-      resolution.error,
-      encodeJobInserts(followUps),
-      outcome,
-    ],
+    text: `${SQL}\nSELECT ${REPORT}\nFROM moved`,
+    values: valuesOf(guard, move, resolution, followUps, now, mover),
     decode: ([row]) =>
       row === undefined
         ? { moved: false }
         : { moved: true, followUps: decodeInsertedJobs(row, "follow_ups") },
   };
+}
+
+/**
+ * The same for a transaction of the handler's own: where nothing is moved it raises, which aborts the whole transaction.
+ */
+export function moveOrRaise(
+  guard: MoveGuard,
+  move: Move,
+  resolution: CallbackResolution,
+  followUps: readonly JobInsert[],
+  now: Date,
+): Statement<void> {
+  return {
+    text: `${SQL}\nSELECT ${REPORT}, CASE WHEN NOT EXISTS (SELECT FROM moved)
+  THEN awa_edge.raise_stale_attempt($1::bigint, $3::bigint) END AS stale`,
+    values: valuesOf(guard, move, resolution, followUps, now, "its_attempt"),
+    decode: () => undefined,
+  };
+}
+
+function valuesOf(
+  guard: MoveGuard,
+  { job, ended, error }: Move,
+  resolution: CallbackResolution | null,
+  followUps: readonly JobInsert[],
+  now: Date,
+  mover: Mover,
+): readonly SqlValue[] {
+  const fromOutside = resolution !== null && resolution.state !== "cancelled";
+  const outcome: Outcome | null = ended?.outcome ?? null;
+  return [
+    guard.jobId,
+    guard.state,
+    guard.runLease,
+    guard.callbackId,
+    job.state,
+    job.attempt,
+    job.runAt.toISOString(),
+    job.finalizedAt?.toISOString() ?? null,
+    error === null ? null : JSON.stringify(error),
+    job.state === "completed" ? JSON.stringify(job.result) : null,
+    job.deadLetter?.at.toISOString() ?? null,
+    job.deadLetter?.reason ?? null,
+    resolution?.state ?? null,
+    now.toISOString(),
+    fromOutside ? job.state : null,
+    resolution?.payload === undefined ? null : JSON.stringify(resolution.payload),
+    resolution?.error ?? null,
+    encodeJobInserts(followUps),
+    outcome,
+    // Only the attempt itself knows its progress; from anybody else it would be what they once read.
+    mover === "its_attempt" ? JSON.stringify(job.progress) : null,
+    mover === "its_attempt",
+  ];
 }
 
 const SQL = `
@@ -93,12 +133,15 @@ WITH moved AS (
     finalized_at = $8::timestamptz,
     heartbeat_at = CASE WHEN $5::text = 'running' THEN heartbeat_at END,
     deadline_at = CASE WHEN $5::text = 'running' THEN deadline_at END,
-    callback_id = NULL,
+    callback_id = CASE WHEN $13::text IS NULL THEN callback_id END,
     errors = CASE
       WHEN $9::text IS NULL THEN errors
       WHEN jsonb_array_length(errors) >= 100 THEN (errors - 0) || $9::text::jsonb
       ELSE errors || $9::text::jsonb END,
-    progress = CASE WHEN $5::text = 'completed' THEN NULL ELSE progress END,
+    progress = CASE
+      WHEN $5::text = 'completed' THEN NULL
+      WHEN $20::text IS NULL THEN progress
+      ELSE nullif($20::text::jsonb, 'null') END,
     result = CASE WHEN $5::text = 'completed' THEN $10::text::jsonb ELSE result END,
     dead_lettered_at = $11::timestamptz,
     dead_letter_reason = $12::text
@@ -115,7 +158,7 @@ WITH moved AS (
     payload = $16::text::jsonb,
     error = $17::text
   FROM moved
-  WHERE c.id = $4::uuid AND c.job_id = moved.id AND c.state = 'pending'
+  WHERE c.id = $4::uuid AND c.job_id = moved.id AND c.state = 'pending' AND $13::text IS NOT NULL
 ), follow_up AS (
   ${insertJobsSql(`moved, ${jobRecordsSql("$18")}`, {
     jobId: "moved.id",
@@ -124,6 +167,10 @@ WITH moved AS (
   })}
 ), wake_up AS (
   ${wakeUpSql("(SELECT queue, state FROM follow_up UNION ALL SELECT queue, state FROM moved) ready")}
-)
-SELECT ${insertedJobsSql("follow_up")} AS follow_ups, (SELECT count(*) FROM wake_up) AS woken
-FROM moved`;
+), told AS (
+  SELECT pg_notify('${ENDED_CHANNEL}', moved.id || ' ' || moved.run_lease) AS told
+  FROM moved WHERE $2::text = 'running' AND moved.state <> 'running' AND NOT $21::boolean
+)`;
+
+const REPORT = `${insertedJobsSql("follow_up")} AS follow_ups, (SELECT count(*) FROM wake_up) AS woken,
+  (SELECT count(*) FROM told) AS told`;

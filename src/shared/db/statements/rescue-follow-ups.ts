@@ -7,6 +7,7 @@ import { decodeJob, jobColumns, jobId, number, oneOf, records, text } from "../r
 import {
   decodeInsertedJobs,
   type InsertedJob,
+  insertedJobsSql,
   insertJobsSql,
   jobRecord,
   jobRecordsSql,
@@ -157,4 +158,4 @@ WITH planned AS (
 SELECT (SELECT count(*) FROM wake_up) AS woken,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', d.id::text, 'job_id', d.job_id::text)) FROM dispatched d), '[]') AS dispatched,
   coalesce((SELECT jsonb_agg(jsonb_build_object('id', x.id::text, 'abandoned', x.abandoned)) FROM failed x), '[]') AS failed,
-  coalesce((SELECT jsonb_agg(jsonb_build_object('id', f.id::text, 'kind', f.kind) ORDER BY f.id) FROM follow_up f), '[]') AS follow_ups`;
+  ${insertedJobsSql("follow_up")} AS follow_ups`;

@@ -4,6 +4,7 @@ import { JOB_STATES, type JobRow, type JobState } from "../../job.ts";
 import type { RescueReason } from "../../outcome.ts";
 import type { Statement } from "../port.ts";
 import { callbackId, decodeJob, jobColumns, jobId, nullable, number, oneOf, text } from "../rows.ts";
+import { wakeUpSql } from "./insert-jobs.ts";
 
 /** A worker is presumed dead when its heartbeat is this old, in seconds (the reference's). */
 export const HEARTBEAT_STALE_SECONDS = 90;
@@ -60,7 +61,10 @@ const SWEEPS: Record<RescueReason, Sweep> = {
 export interface Rescued {
   readonly jobId: JobId;
   readonly kind: string;
-  /** `retryable`, or `failed` at the last attempt; `cancelled` where a newer job holds its unique key. */
+  /**
+   * `retryable`, or `failed` at the last attempt; `cancelled` where a newer job holds its unique key; `available` where the handler
+   * is to be told that its wait is over, which is no rescue.
+   */
   readonly state: JobState;
   readonly callbackId: CallbackId | null;
   /** The whole job, where its kind has hooks (and the answer has room). */
@@ -80,6 +84,9 @@ export interface RescuePage {
  * Guard: the sweep's condition, held under FOR UPDATE SKIP LOCKED. A job whose row another writer has is left to that writer; one
  * that changed before its lock was got is looked at again by Postgres, for the callback sweep together with its callback,
  * so that an extended time-out counts. Overlapping ticks share the rows between them.
+ *
+ * A job whose handler awaits the expired callback has lost nothing: it becomes available with its attempt given back, and the handler
+ * hears of the time-out when it runs again. No outcome, no follow-up.
  *
  * A job that would take back a unique key that a newer job holds by now is cancelled and gives up its key.
  *
@@ -112,12 +119,15 @@ export function rescueIfLost(
 
 function sqlOf(reason: RescueReason): string {
   const sweep = SWEEPS[reason];
+  // A callback that its handler awaits: the handler is told. Only the callback sweep can meet one.
+  const isAwaited = sweep.joinsCallback ? "c.awaited_in_attempt IS NOT NULL" : "false";
+  const isTold = "(judged.target = 'available' AND NOT judged.is_duplicate)";
   const becomesDeadLetter =
     "judged.target = 'failed' AND NOT judged.is_duplicate AND coalesce(q.keeps_dead_letters, true)";
   return `
 WITH due AS MATERIALIZED (
   SELECT j.id, j.queue, j.state, j.callback_id, j.unique_key, j.unique_states,
-    CASE WHEN j.attempt < j.max_attempts THEN 'retryable' ELSE 'failed' END AS target
+    CASE WHEN ${isAwaited} THEN 'available' WHEN j.attempt < j.max_attempts THEN 'retryable' ELSE 'failed' END AS target
   FROM awa_edge.jobs j
   ${sweep.joinsCallback ? "JOIN awa_edge.callbacks c ON c.job_id = j.id AND c.id = j.callback_id" : ""}
   WHERE ${sweep.lost}
@@ -137,16 +147,21 @@ WITH due AS MATERIALIZED (
 ), rescued AS (
   UPDATE awa_edge.jobs j SET
     state = CASE WHEN judged.is_duplicate THEN 'cancelled' ELSE judged.target END,
-    run_at = CASE WHEN judged.target = 'retryable' AND NOT judged.is_duplicate
-      THEN now() + make_interval(secs => ${backoffSecondsSql("j.attempt")}) ELSE j.run_at END,
-    finalized_at = now(),
+    attempt = CASE WHEN ${isTold} THEN greatest(j.attempt - 1, 0) ELSE j.attempt END,
+    run_at = CASE
+      WHEN ${isTold} THEN now()
+      WHEN judged.target = 'retryable' AND NOT judged.is_duplicate
+        THEN now() + make_interval(secs => ${backoffSecondsSql("j.attempt")})
+      ELSE j.run_at END,
+    finalized_at = CASE WHEN NOT ${isTold} THEN now() END,
     heartbeat_at = NULL,
     deadline_at = NULL,
     callback_id = NULL,
-    errors = CASE WHEN jsonb_array_length(j.errors) >= 100 THEN j.errors - 0 ELSE j.errors END || jsonb_build_object(
+    errors = CASE WHEN ${isTold} THEN j.errors ELSE
+      CASE WHEN jsonb_array_length(j.errors) >= 100 THEN j.errors - 0 ELSE j.errors END || jsonb_build_object(
       'error', CASE WHEN judged.is_duplicate THEN '${sweep.duplicate}' ELSE '${sweep.error}' END,
       'attempt', j.attempt,
-      'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')),
+      'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) END,
     unique_key = CASE WHEN NOT judged.is_duplicate THEN j.unique_key END,
     unique_states = CASE WHEN NOT judged.is_duplicate THEN j.unique_states END,
     dead_lettered_at = CASE WHEN ${becomesDeadLetter} THEN now() END,
@@ -165,14 +180,16 @@ WITH due AS MATERIALIZED (
   INSERT INTO awa_edge.rescue_followups (job_id, run_lease, kind, reason, job)
   SELECT id, run_lease, kind, '${reason}', to_jsonb(rescued) - 'ended_callback_id'
   FROM rescued
-  WHERE kind = ANY ($2::text[]) AND state <> 'cancelled'
+  WHERE kind = ANY ($2::text[]) AND state IN ('retryable', 'failed')
+), wake_up AS (
+  ${wakeUpSql("rescued")}
 ), report AS (
   SELECT id AS rescued_id, kind AS rescued_kind, state AS rescued_state, ended_callback_id,
-    kind = ANY ($3::text[]) AND sum(CASE WHEN kind = ANY ($3::text[]) THEN octet_length(to_jsonb(rescued)::text) ELSE 0 END)
+    kind = ANY ($3::text[]) AND state <> 'available' AND sum(CASE WHEN kind = ANY ($3::text[]) THEN octet_length(to_jsonb(rescued)::text) ELSE 0 END)
       OVER (ORDER BY id) <= ${MAX_OBSERVED_BYTES} AS is_observed
   FROM rescued
 )
-SELECT page.picked, report.*, ${jobColumns("observed")}
+SELECT page.picked, (SELECT count(*) FROM wake_up) AS woken, report.*, ${jobColumns("observed")}
 FROM (SELECT count(*) AS picked FROM due) page
 LEFT JOIN report ON true
 LEFT JOIN rescued observed ON observed.id = report.rescued_id AND report.is_observed

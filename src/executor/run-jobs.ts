@@ -1,0 +1,164 @@
+import { DatabaseError } from "../shared/db/errors.ts";
+import { type Claimed, claimIfDue, type Wanted } from "../shared/db/statements/claim-jobs.ts";
+import type { RegisteredQueue } from "../shared/registry/handler.ts";
+import { Attempt } from "./attempt.ts";
+import type { ExecutorDeps } from "./deps.ts";
+import { Heart } from "./heart.ts";
+import { runAttempt } from "./run-attempt.ts";
+
+/** What is run, and for how long. */
+export interface RunOptions {
+  readonly queues: readonly RegisteredQueue[];
+  /** Jobs to run at the most. Default: no limit. */
+  readonly maxJobs?: number;
+  /** Asked before each claim. What runs by then is waited for. */
+  readonly goesOn: () => boolean;
+  /**
+   * Resolves when it is worth looking again: a long-lived process waits for it when nothing is due. Absent: the run ends when nothing
+   * is due and nothing runs any more.
+   */
+  readonly wakeUp?: () => Promise<void>;
+  /** Default: one for this run. */
+  readonly heart?: Heart;
+}
+
+/** What a run did. */
+export interface RunReport {
+  readonly claimed: number;
+  /** Attempts whose end was written. */
+  readonly finished: number;
+  /** Attempts that somebody else ended, or whose end couldn't be written. */
+  readonly lost: number;
+  /** Whether jobs may be left that are due. */
+  readonly exhausted: boolean;
+}
+
+/** Ends that come together free their places for one claim, not for one each. In milliseconds. */
+const GATHER_MS = 2;
+/** Before a long-lived process claims again after a claim that failed, in milliseconds. */
+const CLAIM_PAUSE_MS = 1_000;
+/** A claim that met another at an ordering key, or was rolled back, is made again: it sees more then. */
+const MAX_CLAIM_TRIES = 3;
+
+/**
+ * Claims what is due and runs it, as many jobs at a time as each queue allows: the one path by which jobs are run, in the tick, right
+ * after a resolution, and in a long-lived process.
+ *
+ * @throws DatabaseError where a claim failed and nobody waits for a wake-up; what was running has ended by then
+ */
+export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<RunReport> {
+  const { queues, maxJobs = Number.POSITIVE_INFINITY, goesOn, wakeUp, heart = new Heart(deps) } = options;
+  const running = new Map<Promise<void>, string>();
+  /** Queues that gave as many jobs as were asked for, and so may have more. */
+  const unfinished = new Set<string>();
+  const counts = { claimed: 0, finished: 0, lost: 0 };
+  const ends = new Latch();
+
+  function start(claimed: Claimed, claimedAtMs: number): void {
+    const attempt = new Attempt(claimed, deps.clock, claimedAtMs);
+    heart.add(attempt);
+    counts.claimed++;
+    const run = runAttempt(deps, attempt).then((finished) => {
+      if (finished?.status === "moved") counts.finished++;
+      else counts.lost++;
+      heart.delete(attempt);
+      running.delete(run);
+      ends.set();
+    });
+    running.set(run, attempt.job.queue);
+  }
+
+  /** The places that are free, by queue. */
+  function freePlaces(): Wanted[] {
+    const places: Wanted[] = [];
+    let left = maxJobs - counts.claimed;
+    for (const { queue, concurrency, deadlineSeconds } of queues) {
+      const taken = [...running.values()].filter((name) => name === queue).length;
+      const free = Math.min(concurrency - taken, left);
+      if (free <= 0) continue;
+      places.push({ queue, deadlineSeconds, maxJobs: free });
+      left -= free;
+    }
+    return places;
+  }
+
+  /** Fills free places. `false`: the database failed, and it is worth trying again. */
+  async function fill(places: readonly Wanted[]): Promise<boolean> {
+    const claimedAtMs = deps.clock();
+    const claimed = await claim(deps, places).catch((thrown: unknown) => {
+      if (wakeUp === undefined || !(thrown instanceof DatabaseError)) throw thrown;
+      deps.log({ level: "error", event: "claim_failed", sqlState: thrown.sqlState, reason: thrown.message });
+      return null;
+    });
+    if (claimed === null) return false;
+    for (const one of claimed) start(one, claimedAtMs);
+    for (const { queue, maxJobs: asked } of places) {
+      if (claimed.filter(({ job }) => job.queue === queue).length >= asked) unfinished.add(queue);
+      else unfinished.delete(queue);
+    }
+    return true;
+  }
+
+  try {
+    while (counts.claimed < maxJobs && goesOn()) {
+      // From here on: what ends while we claim may have left follow-ups that the claim doesn't see.
+      ends.reset();
+      const places = freePlaces();
+      if (places.length > 0 && !(await fill(places))) {
+        await sleep(CLAIM_PAUSE_MS);
+        continue;
+      }
+      if (freePlaces().some(({ queue }) => unfinished.has(queue))) continue;
+      if (running.size === 0 && wakeUp === undefined && !ends.isSet) break;
+      await (wakeUp === undefined ? ends.wait() : Promise.race([ends.wait(), wakeUp()]));
+      if (running.size > 0) await sleep(GATHER_MS);
+    }
+  } finally {
+    await Promise.all(running.keys());
+  }
+  return { ...counts, exhausted: unfinished.size > 0 };
+}
+
+async function claim(
+  { database, registry }: ExecutorDeps,
+  places: readonly Wanted[],
+): Promise<readonly Claimed[]> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await database.query(claimIfDue(places, registry.kindDeadlines()));
+    } catch (thrown) {
+      const met =
+        thrown instanceof DatabaseError &&
+        (thrown.kind === "unique_violation" || thrown.kind === "contended");
+      if (!met || tries >= MAX_CLAIM_TRIES) throw thrown;
+    }
+  }
+}
+
+/** Tells whether something has happened since it was reset, and waits for it. */
+class Latch {
+  #isSet = false;
+  #release: () => void = () => undefined;
+  #released: Promise<void> = Promise.resolve();
+
+  get isSet(): boolean {
+    return this.#isSet;
+  }
+  reset(): void {
+    this.#isSet = false;
+    this.#released = new Promise((resolve) => {
+      this.#release = resolve;
+    });
+  }
+  set(): void {
+    this.#isSet = true;
+    this.#release();
+  }
+  wait(): Promise<void> {
+    return this.#released;
+  }
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
