@@ -13,9 +13,14 @@ export interface Scope {
 /**
  * Runs a script until Ctrl-C, SIGTERM, or something fails; then stops everything that it started, and ends this process:
  * with exit code 0 where that was asked for, 1 where something failed.
+ *
+ * @param options.onStrayRejection told of a promise that nobody took care of. Default: it ends the script
  */
-export function runUntilStopped(start: (scope: Scope) => Promise<void>): Promise<never> {
-  return run(start, false);
+export function runUntilStopped(
+  start: (scope: Scope) => Promise<void>,
+  options: { readonly onStrayRejection?: (thrown: unknown) => void } = {},
+): Promise<never> {
+  return run(start, false, options.onStrayRejection);
 }
 
 /** Like {@link runUntilStopped}, for a script that ends by itself when it has done its work. */
@@ -23,7 +28,11 @@ export function runToEnd(work: (scope: Scope) => Promise<void>): Promise<never> 
   return run(work, true);
 }
 
-async function run(start: (scope: Scope) => Promise<void>, endsByItself: boolean): Promise<never> {
+async function run(
+  start: (scope: Scope) => Promise<void>,
+  endsByItself: boolean,
+  onStrayRejection?: (thrown: unknown) => void,
+): Promise<never> {
   const stops: (() => Promise<void> | void)[] = [];
   const ending = new AbortController();
   let exitCode = 0;
@@ -38,7 +47,7 @@ async function run(start: (scope: Scope) => Promise<void>, endsByItself: boolean
   // Once from the terminal and once more from npm: the second must not cut the first short.
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(name, () => ending.abort());
   process.on("uncaughtException", fail);
-  process.on("unhandledRejection", fail);
+  process.on("unhandledRejection", onStrayRejection ?? fail);
 
   const ended = new Promise<void>((resolve) => ending.signal.addEventListener("abort", () => resolve()));
   try {

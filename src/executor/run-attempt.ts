@@ -155,7 +155,14 @@ function textOf(thrown: unknown): string {
 /** One line an attempt. What a handler threw or returned isn't in it: it stands in the job. */
 function note({ registry, log }: ExecutorDeps, attempt: Attempt, finished: Finished): void {
   const { id: jobId, kind, queue, attempt: number } = attempt.job;
-  const line = { event: "attempt", jobId, kind, queue, attempt: number, durationMs: Math.round(attempt.durationMs) };
+  const line = {
+    event: "attempt",
+    jobId,
+    kind,
+    queue,
+    attempt: number,
+    durationMs: Math.round(attempt.durationMs),
+  };
   switch (finished.status) {
     case "moved": {
       const { move, followUps, deduplicated } = finished;

@@ -4,7 +4,9 @@ import type { RegisteredQueue } from "../shared/registry/handler.ts";
 import { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
 import { Heart } from "./heart.ts";
+import { Latch } from "./latch.ts";
 import { runAttempt } from "./run-attempt.ts";
+import { sleep } from "./sleep.ts";
 
 /** What is run, and for how long. */
 export interface RunOptions {
@@ -14,10 +16,10 @@ export interface RunOptions {
   /** Asked before each claim. What runs by then is waited for. */
   readonly goesOn: () => boolean;
   /**
-   * Resolves when it is worth looking again: a long-lived process waits for it when nothing is due. Absent: the run ends when nothing
-   * is due and nothing runs any more.
+   * Set when it is worth looking again: a long-lived process waits for it when nothing is due. Absent: the run ends when nothing is due
+   * and nothing runs any more.
    */
-  readonly wakeUp?: () => Promise<void>;
+  readonly wakeUp?: Latch;
   /** Default: one for this run. */
   readonly heart?: Heart;
 }
@@ -47,12 +49,14 @@ const MAX_CLAIM_TRIES = 3;
  * @throws DatabaseError where a claim failed and nobody waits for a wake-up; what was running has ended by then
  */
 export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<RunReport> {
-  const { queues, maxJobs = Number.POSITIVE_INFINITY, goesOn, wakeUp, heart = new Heart(deps) } = options;
+  const { queues, maxJobs = Number.POSITIVE_INFINITY, goesOn, heart = new Heart(deps) } = options;
+  const isLongLived = options.wakeUp !== undefined;
+  /** Something may be due that no claim has seen: the end of a job, which may have left follow-ups, is such news too. */
+  const news = options.wakeUp ?? new Latch();
   const running = new Map<Promise<void>, string>();
   /** Queues that gave as many jobs as were asked for, and so may have more. */
   const unfinished = new Set<string>();
   const counts = { claimed: 0, finished: 0, lost: 0 };
-  const ends = new Latch();
 
   function start(claimed: Claimed, claimedAtMs: number): void {
     const attempt = new Attempt(claimed, deps.clock, claimedAtMs);
@@ -63,7 +67,7 @@ export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<
       else counts.lost++;
       heart.delete(attempt);
       running.delete(run);
-      ends.set();
+      news.set();
     });
     running.set(run, attempt.job.queue);
   }
@@ -86,7 +90,7 @@ export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<
   async function fill(places: readonly Wanted[]): Promise<boolean> {
     const claimedAtMs = deps.clock();
     const claimed = await claim(deps, places).catch((thrown: unknown) => {
-      if (wakeUp === undefined || !(thrown instanceof DatabaseError)) throw thrown;
+      if (!isLongLived || !(thrown instanceof DatabaseError)) throw thrown;
       deps.log({ level: "error", event: "claim_failed", sqlState: thrown.sqlState, reason: thrown.message });
       return null;
     });
@@ -101,16 +105,16 @@ export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<
 
   try {
     while (counts.claimed < maxJobs && goesOn()) {
-      // From here on: what ends while we claim may have left follow-ups that the claim doesn't see.
-      ends.reset();
+      // Before the claim: what comes while it is under way may be too late for it.
+      news.reset();
       const places = freePlaces();
       if (places.length > 0 && !(await fill(places))) {
         await sleep(CLAIM_PAUSE_MS);
         continue;
       }
       if (freePlaces().some(({ queue }) => unfinished.has(queue))) continue;
-      if (running.size === 0 && wakeUp === undefined && !ends.isSet) break;
-      await (wakeUp === undefined ? ends.wait() : Promise.race([ends.wait(), wakeUp()]));
+      if (running.size === 0 && !isLongLived && !news.isSet) break;
+      await news.wait();
       if (running.size > 0) await sleep(GATHER_MS);
     }
   } finally {
@@ -133,32 +137,4 @@ async function claim(
       if (!met || tries >= MAX_CLAIM_TRIES) throw thrown;
     }
   }
-}
-
-/** Tells whether something has happened since it was reset, and waits for it. */
-class Latch {
-  #isSet = false;
-  #release: () => void = () => undefined;
-  #released: Promise<void> = Promise.resolve();
-
-  get isSet(): boolean {
-    return this.#isSet;
-  }
-  reset(): void {
-    this.#isSet = false;
-    this.#released = new Promise((resolve) => {
-      this.#release = resolve;
-    });
-  }
-  set(): void {
-    this.#isSet = true;
-    this.#release();
-  }
-  wait(): Promise<void> {
-    return this.#released;
-  }
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

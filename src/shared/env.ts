@@ -158,7 +158,7 @@ function period(env: Bindings, name: string, fallback: number): Result<number, C
 }
 
 /** A text variable; empty counts as not set, and white space around it as a slip of the clipboard. */
-function variable(env: Bindings, name: string): Result<string | undefined, ConfigProblem> {
+export function variable(env: Bindings, name: string): Result<string | undefined, ConfigProblem> {
   const value = env[name];
   if (value === undefined || value === "") return ok(undefined);
   if (typeof value !== "string") return err(`${name} is not a text variable: set it as one`);

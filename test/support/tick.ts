@@ -9,7 +9,11 @@ import type { RegistryView } from "../../src/shared/registry/define.ts";
 export async function tick(
   database: Database,
   registry: RegistryView,
-  { tasks = TASKS, retention = DEFAULT_RETENTION }: { tasks?: readonly Task[]; retention?: Retention } = {},
+  {
+    runsJobs = true,
+    tasks = TASKS.filter((task) => runsJobs || task.name !== "run_due_jobs"),
+    retention = DEFAULT_RETENTION,
+  }: { tasks?: readonly Task[]; retention?: Retention; runsJobs?: boolean } = {},
 ) {
   const lines: LogEntry[] = [];
   const deferred: Promise<void>[] = [];

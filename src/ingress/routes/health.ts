@@ -1,4 +1,4 @@
-import { readSchemaVersion, SCHEMA_VERSION } from "../../shared/db/statements/read-schema-version.ts";
+import { readSchemaVersion, whyOtherSchema } from "../../shared/db/statements/read-schema-version.ts";
 import { type IngressContext, type IngressDeps, refuse } from "../context.ts";
 
 /** GET /healthz: the build answers. */
@@ -12,13 +12,8 @@ export function readyz({ config }: IngressDeps) {
     const problem = [config.database, config.callbacks, config.retention].find((part) => !part.ok);
     if (problem?.ok === false) return refuse(c, { type: "misconfigured", problem: problem.error });
     const version = await c.get("database").query(readSchemaVersion());
-    if (version === SCHEMA_VERSION) return c.json({ status: "ready", schema: version });
-    return refuse(c, {
-      type: "schema_mismatch",
-      reason:
-        version !== null && version > SCHEMA_VERSION
-          ? `the database schema (${version}) is newer than this build (${SCHEMA_VERSION}): deploy the build that belongs to it`
-          : `the database schema is older than this build (${SCHEMA_VERSION}): run \`npm run migrate\``,
-    });
+    const reason = whyOtherSchema(version);
+    if (reason !== null) return refuse(c, { type: "schema_mismatch", reason });
+    return c.json({ status: "ready", schema: version });
   };
 }

@@ -12,3 +12,11 @@ export function readSchemaVersion(): Statement<string | null> {
     decode: ([row = {}]) => nullable(row, "version", text),
   };
 }
+
+/** Says what doesn't fit between a database and this build, and what to do; `null` where all fits. */
+export function whyOtherSchema(version: string | null): string | null {
+  if (version === SCHEMA_VERSION) return null;
+  return version !== null && version > SCHEMA_VERSION
+    ? `the database schema (${version}) is newer than this build (${SCHEMA_VERSION}): deploy the build that belongs to it`
+    : `the database schema is older than this build (${SCHEMA_VERSION}): run \`npm run migrate\``;
+}

@@ -1,0 +1,143 @@
+import pg from "pg";
+import type { ExecutorDeps } from "../../src/executor/deps.ts";
+import { Heart } from "../../src/executor/heart.ts";
+import { Latch } from "../../src/executor/latch.ts";
+import { runWorker } from "../../src/executor/worker.ts";
+import { pgDatabase } from "../../src/shared/db/pg.ts";
+import type { Database } from "../../src/shared/db/port.ts";
+import { readSchemaVersion, whyOtherSchema } from "../../src/shared/db/statements/read-schema-version.ts";
+import { type Bindings, parseEnv } from "../../src/shared/env.ts";
+import { jsonLog } from "../../src/shared/log.ts";
+import type { RegistryView } from "../../src/shared/registry/define.ts";
+import type { RegisteredQueue } from "../../src/shared/registry/handler.ts";
+import { parseWorkerEnv, type WorkerConfig } from "../../src/shared/worker-env.ts";
+import { withExplicitSslMode } from "./connection-string.ts";
+import { serveHealth } from "./health.ts";
+import { runUntilStopped, type Scope } from "./lifecycle.ts";
+import { listen } from "./listen.ts";
+
+/** Statements are short: a few connections serve many handlers. */
+const MAX_CONNECTIONS = 10;
+const CONNECT_TIMEOUT_MS = 10_000;
+const STATEMENT_TIMEOUT_MS = 10_000;
+
+/**
+ * Runs the queues of a registry in this process, until SIGTERM or Ctrl-C; then drains, and ends the process with exit code 0.
+ *
+ * @param env the environment, which handlers find in `ctx.env`
+ */
+export function runWorkerProcess(registry: RegistryView, env: Bindings): Promise<never> {
+  const log = jsonLog();
+  // A handler's promise that nobody waits for mustn't take the others down with it.
+  const onStrayRejection = (thrown: unknown) => {
+    const reason = thrown instanceof Error ? thrown.name : typeof thrown;
+    log({ level: "error", event: "unhandled_rejection", reason });
+  };
+  return runUntilStopped(
+    async (scope) => {
+      const worker = settle(parseWorkerEnv(env));
+      const config = parseEnv(env);
+      const { connectionString } = settle(config.database);
+      // Without a secret callbacks come unsigned, which is for the handlers to mind; with a wrong one they would be refused.
+      const isSecretSet = env.AWA_CALLBACK_HMAC_SECRET !== undefined && env.AWA_CALLBACK_HMAC_SECRET !== "";
+      if (!config.callbacks.ok && isSecretSet) throw new Error(config.callbacks.error);
+      const queues = queuesOf(registry, worker);
+
+      const connection = { connectionString: withExplicitSslMode(connectionString) };
+      const database = await openDatabase(scope, connection);
+      const deps: ExecutorDeps = {
+        database,
+        registry,
+        log,
+        clock: () => performance.now(),
+        env,
+        callbacks: config.callbacks.ok ? config.callbacks.value : null,
+        defer: (work) => void work,
+      };
+      if (deps.callbacks === null) log({ level: "warn", event: "misconfigured", reason: UNSIGNED });
+      await serve(scope, deps, connection, queues, worker);
+    },
+    { onStrayRejection },
+  );
+}
+
+const UNSIGNED = "AWA_CALLBACK_HMAC_SECRET is not set: callbacks of handlers come without URL and signature";
+
+async function serve(
+  scope: Scope,
+  deps: ExecutorDeps,
+  connection: pg.ClientConfig,
+  queues: readonly RegisteredQueue[],
+  { host, port, graceSeconds }: WorkerConfig,
+): Promise<void> {
+  const { log, database } = deps;
+  const heart = new Heart(deps);
+  const wakeUp = new Latch();
+  const health = await serveHealth({ host, port }, async () => {
+    const running = heart.attempts.size;
+    if (scope.signal.aborted) return { isReady: false, status: "draining", running };
+    const version = await database.query(readSchemaVersion()).catch(() => undefined);
+    if (version === undefined) return { isReady: false, status: "database unavailable", running };
+    const mismatch = whyOtherSchema(version);
+    return { isReady: mismatch === null, status: mismatch ?? "ready", running };
+  });
+  scope.defer(() => health.close());
+
+  const names = new Set(queues.map(({ queue }) => queue));
+  scope.defer(
+    listen(connection, {
+      onWakeUp: (queue) => {
+        if (names.has(queue)) wakeUp.set();
+      },
+      onEnded: (jobId, runLease) => heart.abortIfOurs(jobId, runLease),
+      onReconnect: () => wakeUp.set(),
+      onLost: () =>
+        log({ level: "warn", event: "wake_ups_lost", reason: "polling until LISTEN works again" }),
+    }),
+  );
+
+  const run = runWorker(deps, { queues, heart, wakeUp, stop: scope.signal, graceMs: graceSeconds * 1000 });
+  run.catch((thrown) =>
+    scope.fail(`The worker has failed: ${thrown instanceof Error ? thrown.name : thrown}`),
+  );
+  scope.defer(() => run);
+  log({ level: "info", event: "worker_started", reason: `health at ${health.url}` });
+}
+
+async function openDatabase(scope: Scope, connection: pg.ClientConfig): Promise<Database> {
+  const pool = new pg.Pool({
+    ...connection,
+    max: MAX_CONNECTIONS,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    statement_timeout: STATEMENT_TIMEOUT_MS,
+  });
+  // An idle connection that Postgres ends: the next statement takes another one.
+  pool.on("error", () => undefined);
+  scope.defer(() => pool.end());
+  const database = pgDatabase(pool);
+  const version = await database.query(readSchemaVersion()).catch((thrown: unknown) => {
+    throw new Error(
+      `The database of DATABASE_URL can't be used: ${thrown instanceof Error ? thrown.message : thrown}. Is it up, and migrated (\`npm run migrate\`)?`,
+    );
+  });
+  const mismatch = whyOtherSchema(version);
+  if (mismatch !== null) throw new Error(mismatch);
+  return database;
+}
+
+function queuesOf(registry: RegistryView, { concurrency }: WorkerConfig): readonly RegisteredQueue[] {
+  const queues = registry.queues();
+  if (queues.length === 0) {
+    throw new Error(
+      'The registry runs no queue: name those that this build runs, registry.queue("default").',
+    );
+  }
+  return concurrency === null ? queues : queues.map((queue) => ({ ...queue, concurrency }));
+}
+
+function settle<T>(
+  result: { readonly ok: true; readonly value: T } | { readonly ok: false; readonly error: string },
+): T {
+  if (!result.ok) throw new Error(result.error);
+  return result.value;
+}
