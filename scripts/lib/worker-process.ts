@@ -114,7 +114,8 @@ async function openDatabase(scope: Scope, connection: pg.ClientConfig): Promise<
   // An idle connection that Postgres ends: the next statement takes another one.
   pool.on("error", () => undefined);
   scope.defer(() => pool.end());
-  const database = pgDatabase(pool);
+  // It listens, so the connection is a direct one, and the same few statements run all day.
+  const database = pgDatabase(pool, { prepares: true });
   const version = await database.query(readSchemaVersion()).catch((thrown: unknown) => {
     throw new Error(
       `The database of DATABASE_URL can't be used: ${thrown instanceof Error ? thrown.message : thrown}. Is it up, and migrated (\`npm run migrate\`)?`,

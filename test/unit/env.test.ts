@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { parseEnv } from "../../src/shared/env.ts";
+import { parseWorkerEnv } from "../../src/shared/worker-env.ts";
 
 const good = {
   DATABASE_URL: "postgres://user:hunter2@ep-x.neon.tech/db",
@@ -67,5 +68,41 @@ describe("a wrong value: the variable is named, its content isn't", () => {
     expect(problem).toMatch(message);
     expect(problem).not.toContain("hunter2");
     expect(problem).not.toContain("ab".repeat(32));
+  });
+});
+
+describe("a long-lived worker", () => {
+  test("defaults, and everything set", () => {
+    expect(parseWorkerEnv({})).toEqual({
+      ok: true,
+      value: { port: 8788, host: "127.0.0.1", graceSeconds: 25, concurrency: null },
+    });
+    const env = {
+      AWA_WORKER_PORT: "0",
+      AWA_WORKER_HOST: "0.0.0.0",
+      AWA_WORKER_GRACE_SECONDS: "600",
+      AWA_WORKER_CONCURRENCY: "4",
+    };
+    expect(parseWorkerEnv(env)).toEqual({
+      ok: true,
+      value: { port: 0, host: "0.0.0.0", graceSeconds: 600, concurrency: 4 },
+    });
+  });
+
+  test.each([
+    ["AWA_WORKER_PORT", "65536"],
+    ["AWA_WORKER_PORT", "hunter2"],
+    ["AWA_WORKER_GRACE_SECONDS", "-1"],
+    ["AWA_WORKER_GRACE_SECONDS", "1.5"],
+    ["AWA_WORKER_CONCURRENCY", "0"],
+    ["AWA_WORKER_CONCURRENCY", "1001"],
+    ["AWA_WORKER_HOST", " hunter2"],
+  ])("%s = %j: named, and not quoted", (name, value) => {
+    const parsed = parseWorkerEnv({ [name]: value });
+    const problem = parsed.ok ? "" : parsed.error;
+    expect(problem).toMatch(
+      new RegExp(`^${name} (is not a whole number from|begins or ends with white space)`),
+    );
+    expect(problem).not.toContain("hunter2");
   });
 });

@@ -101,7 +101,10 @@ describe("the tree", () => {
       "ingress/app.ts",
       "ingress/wire-errors.ts",
     ]);
-    expect(filesThat(/"(DATABASE_URL|NEON_FETCH_ENDPOINT|AWA_[A-Z_]+)"/)).toEqual(["shared/env.ts"]);
+    expect(filesThat(/"(DATABASE_URL|NEON_FETCH_ENDPOINT|AWA_[A-Z_]+)"/)).toEqual([
+      "shared/env.ts",
+      "shared/worker-env.ts",
+    ]);
   });
   test("the schema of this build is the newest migration", () => {
     const migrations = readdirSync(path.resolve(SRC, "../migrations")).toSorted();

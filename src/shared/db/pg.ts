@@ -1,9 +1,11 @@
 import { toDatabaseError } from "./errors.ts";
-import { type Database, decodeAll, type Row, type SqlValue } from "./port.ts";
+import { type Database, decodeAll, type Row, type SqlValue, type Statement } from "./port.ts";
 
 /** What we need of a `pg` client. */
 interface PgClient {
-  query(text: string, values?: SqlValue[]): Promise<{ rows: Row[] }>;
+  query(
+    query: string | { readonly text: string; readonly values: SqlValue[]; readonly name?: string },
+  ): Promise<{ rows: Row[] }>;
   release(destroy?: boolean): void;
 }
 
@@ -16,8 +18,20 @@ export interface PgPool {
  * A Database over a `pg` Pool, for applications and scripts on Node. Set `statement_timeout` and
  * `connectionTimeoutMillis` on the pool: the adapter adds none. Listen to the pool's `error` event too, or an idle connection
  * that Postgres ends will end the process.
+ *
+ * @param options.prepares lets Postgres plan each statement once a connection instead of each time, which is most of what a
+ *   small one costs. Not behind a pooler that gives every transaction another connection. Default: false
  */
-export function pgDatabase(pool: PgPool): Database {
+export function pgDatabase(pool: PgPool, options: { readonly prepares?: boolean } = {}): Database {
+  const names = new Map<string, string>();
+  const queryOf = ({ text, values }: Pick<Statement<unknown>, "text" | "values">) => {
+    const query = { text, values: [...values] };
+    if (options.prepares !== true) return query;
+    const name = names.get(text) ?? `awa_edge_${names.size + 1}`;
+    names.set(text, name);
+    return { ...query, name };
+  };
+
   async function withClient<T>(work: (client: PgClient) => Promise<T>): Promise<T> {
     const client = await pool.connect().catch(rethrow);
     let broken = true;
@@ -36,7 +50,7 @@ export function pgDatabase(pool: PgPool): Database {
 
   return {
     async query(statement) {
-      const { rows } = await withClient((client) => client.query(statement.text, [...statement.values]));
+      const { rows } = await withClient((client) => client.query(queryOf(statement)));
       return statement.decode(rows);
     },
     async batch(statements) {
@@ -44,9 +58,7 @@ export function pgDatabase(pool: PgPool): Database {
         await client.query("BEGIN ISOLATION LEVEL READ COMMITTED");
         try {
           const results: Row[][] = [];
-          for (const { text, values } of statements) {
-            results.push((await client.query(text, [...values])).rows);
-          }
+          for (const statement of statements) results.push((await client.query(queryOf(statement))).rows);
           await client.query("COMMIT");
           return results;
         } catch (thrown) {
