@@ -3,6 +3,7 @@ import { type Claimed, claimIfDue, type Wanted } from "../shared/db/statements/c
 import type { RegisteredQueue } from "../shared/registry/handler.ts";
 import { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
+import { finishAttempt } from "./finish-attempt.ts";
 import { Heart } from "./heart.ts";
 import { Latch } from "./latch.ts";
 import { runAttempt } from "./run-attempt.ts";
@@ -95,6 +96,12 @@ export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<
       return null;
     });
     if (claimed === null) return false;
+    if (isLongLived && !goesOn()) {
+      // Told to stop while the claim was under way: these haven't begun, and somebody else can have them at once.
+      const attempts = claimed.map((one) => new Attempt(one, deps.clock, claimedAtMs));
+      await Promise.all(attempts.map((attempt) => finishAttempt(deps, attempt, { type: "hand_back" })));
+      return true;
+    }
     for (const one of claimed) start(one, claimedAtMs);
     for (const { queue, maxJobs: asked } of places) {
       if (claimed.filter(({ job }) => job.queue === queue).length >= asked) unfinished.add(queue);

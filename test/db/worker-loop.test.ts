@@ -12,6 +12,7 @@ import type { JobRow } from "../../src/shared/job.ts";
 import { complete, type Handler } from "../../src/shared/registry/handler.ts";
 import { createTestDatabase, type TestDatabase } from "../support/database.ts";
 import { executorDeps } from "../support/executor.ts";
+import { interrupt } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
 
 // The loop of a long-lived worker: how it is woken, and how it ends.
@@ -180,6 +181,32 @@ describe("stopped", () => {
     await stopping;
     expect(await jobOf(id)).toMatchObject({ state: "completed", attempt: 1 });
     expect(await jobOf(late)).toMatchObject({ state: "available" });
+  });
+
+  test("told to stop while a claim is under way: what it brings is handed back, not begun", async () => {
+    const id = await enqueue();
+    let ran = false;
+    let stopping: Promise<void> | undefined;
+    const worker = startWorker(
+      () => {
+        ran = true;
+      },
+      {
+        on: interrupt(
+          database,
+          (text) => text.includes("SKIP LOCKED"),
+          async () => {
+            await enqueue(); // by then the worker has been returned to us
+            stopping = worker.stop();
+          },
+        ),
+      },
+    );
+    // Polled as a flag: a promise would be waited for.
+    await expect.poll(() => stopping !== undefined).toBe(true);
+    await stopping;
+    expect(ran).toBe(false);
+    expect(await jobOf(id)).toMatchObject({ state: "available", attempt: 0, runLease: "1" });
   });
 
   test("B4 heartbeats go on during the drain", async () => {
