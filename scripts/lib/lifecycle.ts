@@ -49,6 +49,7 @@ async function run(
   process.on("uncaughtException", fail);
   process.on("unhandledRejection", onStrayRejection ?? fail);
 
+  const orphaned = watchParent(() => ending.abort());
   const ended = new Promise<void>((resolve) => ending.signal.addEventListener("abort", () => resolve()));
   try {
     await start({ signal: ending.signal, defer: (stop) => stops.push(stop), fail });
@@ -59,6 +60,7 @@ async function run(
     fail(thrown);
   }
   await ended;
+  clearInterval(orphaned);
 
   for (const stop of stops.reverse()) {
     try {
@@ -69,4 +71,18 @@ async function run(
     }
   }
   process.exit(exitCode);
+}
+
+const PARENT_POLL_MS = 500;
+
+/**
+ * npm runs a script through a shell, and a SIGTERM to npm ends the two of them and never reaches the script: it is left to itself, and
+ * takes that for the signal.
+ */
+function watchParent(onGone: () => void): ReturnType<typeof setInterval> | undefined {
+  if (process.env.npm_lifecycle_event === undefined) return undefined;
+  const parent = process.ppid;
+  return setInterval(() => {
+    if (process.ppid !== parent) onGone();
+  }, PARENT_POLL_MS);
 }

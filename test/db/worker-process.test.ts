@@ -39,8 +39,17 @@ afterEach(async () => {
   }
 });
 
-function startWorker(env: Record<string, string> = {}, main = "worker-main.ts"): WorkerProcess {
-  const child = spawn(process.execPath, [path.resolve(import.meta.dirname, "../support", main)], {
+function startWorker(
+  env: Record<string, string> = {},
+  how: "directly" | "through-a-shell" = "directly",
+): WorkerProcess {
+  const main = path.resolve(import.meta.dirname, "../support/worker-main.ts");
+  // The colon keeps the shell from becoming what it runs.
+  const command: [string, string[]] =
+    how === "directly"
+      ? [process.execPath, [main]]
+      : ["/bin/sh", ["-c", '"$0" "$1"; :', process.execPath, main]];
+  const child = spawn(...command, {
     env: {
       PATH: process.env.PATH,
       DATABASE_URL: db.url,
@@ -68,6 +77,7 @@ function startWorker(env: Record<string, string> = {}, main = "worker-main.ts"):
   return made;
 }
 
+const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 const insert = (kind: string, count: number) =>
   db.pool.query(
     "INSERT INTO awa_edge.jobs (kind, args, priority) SELECT $1, '{}', 1 + n % 4 FROM generate_series(1, $2::int) n",
@@ -159,6 +169,20 @@ describe("SIGTERM", () => {
     worker.child.kill("SIGTERM");
     await db.pool.query("DELETE FROM gate");
     expect(await worker.exited).toBe(0);
+    expect(await statesOf("slow")).toEqual({ completed: 3 });
+    expect(worker.errors).toEqual([]);
+  }, 30_000);
+
+  test("of npm alone, which runs it through a shell: it notices that it is left to itself, and drains", async () => {
+    await insert("slow", 3);
+    await db.pool.query("INSERT INTO gate VALUES (true)");
+    const worker = startWorker({ npm_lifecycle_event: "worker" }, "through-a-shell");
+    await worker.started;
+    await expect.poll(() => statesOf("slow"), { timeout: 10_000 }).toEqual({ running: 3 });
+    worker.child.kill("SIGKILL");
+    await sleep(1_000);
+    await db.pool.query("DELETE FROM gate");
+    await worker.exited; // its output is closed: it is gone as well
     expect(await statesOf("slow")).toEqual({ completed: 3 });
     expect(worker.errors).toEqual([]);
   }, 30_000);
