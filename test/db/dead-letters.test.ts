@@ -1,6 +1,12 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
-import { purgeIfDeadLetter, retryIfDeadLetter } from "../../src/shared/db/statements/dead-letters.ts";
+import type { Statement } from "../../src/shared/db/port.ts";
+import {
+  type DeadLetterFilter,
+  purgeIfDeadLetter,
+  readDeadLetters,
+  retryIfDeadLetter,
+} from "../../src/shared/db/statements/dead-letters.ts";
 import type { DeadLetterReason } from "../../src/shared/outcome.ts";
 import { complete } from "../../src/shared/registry/handler.ts";
 import { useTestDatabase } from "../support/database.ts";
@@ -84,6 +90,13 @@ describe("list", () => {
     });
   });
 
+  test("by every tag that a job can have", async () => {
+    for (const tag of ["", "x".repeat(201), 'y"z', "{}"]) {
+      const [id] = await makeDead({ tags: ["other", tag] });
+      expect(await listed({ tag })).toEqual([id]);
+    }
+  });
+
   test("page by page, by rows and by bytes", async () => {
     const ids = await makeDead({}, 5);
     const first = await deadLetters.list({ limit: 2 });
@@ -137,6 +150,27 @@ describe("retry", () => {
     }
   });
 
+  test("a wait that timed out under its handler is superseded, in bulk and one by one; other ended callbacks stay", async () => {
+    const [a = "", b = ""] = await makeDead({}, 2);
+    await db.pool.query(
+      `INSERT INTO awa_edge.callbacks (id, job_id, run_lease, state, timeout_at, resolved_at, awaited_in_attempt)
+       SELECT gen_random_uuid(), job_id, 7, 'expired', now(), now(), attempt
+       FROM unnest($1::bigint[]) job_id, unnest('{1,NULL}'::smallint[]) attempt`,
+      [[a, b]],
+    );
+    await deadLetters.retry({ ids: [a] });
+    await client.retry(b);
+    const { rows } = await db.pool.query(
+      "SELECT job_id, awaited_in_attempt AS attempt, state FROM awa_edge.callbacks ORDER BY 1, 2",
+    );
+    expect(rows).toEqual(
+      [a, b].flatMap((id) => [
+        { job_id: id, attempt: 1, state: "superseded" },
+        { job_id: id, attempt: null, state: "expired" },
+      ]),
+    );
+  });
+
   test("one whose unique key a live job holds is skipped; of several with one key the first is taken", async () => {
     const key = "ab".repeat(16);
     const [first = "", second = ""] = await makeDead({ key }, 2);
@@ -178,6 +212,17 @@ describe("retry", () => {
     expect(await deadLetters.retry({ all: true })).toEqual({ retried: 2, skipped: 0 });
     await other.commit();
     expect(await deadLetters.retry({ all: true })).toEqual({ retried: 0, skipped: 0 });
+  });
+
+  test("one by one, racing a bulk retry: waits for the row, and finds it started", async () => {
+    const [id = ""] = await makeDead();
+    const bulk = await holdTransaction(db.pool);
+    await bulk.run(retryIfDeadLetter({ ids: [id] }, START, { queue: "slow" }));
+    const single = client.retry(id, { queue: "fast" });
+    await untilBlocked(db.pool);
+    await bulk.commit();
+    expect(await single).toEqual({ status: "not_retriable", state: "available" });
+    expect(await client.getJob(id)).toMatchObject({ state: "available", queue: "slow" });
   });
 });
 
@@ -227,6 +272,16 @@ test("what becomes a dead letter while a bulk move runs is left for the next one
   });
 });
 
+test("where a bulk move began is kept whatever the session's date style and zone", async () => {
+  const session = await holdTransaction(db.pool);
+  // As text it would end in IST, which versions before 18 read as Israel's time.
+  await session.query("SET LOCAL DateStyle = 'SQL, DMY'; SET LOCAL TimeZone = 'Asia/Kolkata'");
+  const { upTo } = await session.run(purgeIfDeadLetter({}, START));
+  expect(upTo).toMatch(/^\d{4}-\d\d-\d\dT[\d:.]+\+05:30$/);
+  const { rows } = await session.query("SELECT $1::timestamptz = now() AS is_kept", [upTo]);
+  expect(rows).toEqual([{ is_kept: true }]);
+});
+
 test.each<[string, () => Promise<unknown>, RegExp]>([
   ["no condition", () => deadLetters.retry({}), /give a condition, or \{ all: true \}/],
   [
@@ -242,6 +297,8 @@ test.each<[string, () => Promise<unknown>, RegExp]>([
     /no such condition: qeue/,
   ],
   ["a reason that isn't one", () => deadLetters.retry({ reason: "bored" as never }), /reason must be one of/],
+  ["ids that are no list", () => deadLetters.purge({ ids: null as never }), /ids must be a list/],
+  ["a tag that is no text", () => deadLetters.purge({ tag: 1 as never }), /must be strings/],
   ["an id that isn't one", () => deadLetters.retry({ ids: ["x"] }), /ids: a job id is a whole number/],
   [
     "a time that isn't one",
@@ -264,4 +321,23 @@ test.each<[string, () => Promise<unknown>, RegExp]>([
   const [id = ""] = await makeDead();
   await expect(act()).rejects.toThrow(message);
   expect(await stateOf(id)).toBe("failed");
+});
+
+test("all of them or those of a queue: no statement reads the jobs that are none", async () => {
+  await db.pool.query(`INSERT INTO awa_edge.jobs (kind, state, finalized_at)
+    SELECT 'plain', 'completed', now() FROM generate_series(1, 30000)`);
+  await makeDead({}, 2000);
+  await makeDead({ queue: "small" }, 20);
+  await db.pool.query("ANALYZE awa_edge.jobs");
+  const of = (filter: DeadLetterFilter): Statement<unknown>[] => [
+    readDeadLetters(filter, null, 100),
+    retryIfDeadLetter(filter, START, {}),
+    purgeIfDeadLetter(filter, START),
+  ];
+  for (const { text, values } of [{}, { queue: "default" }, { queue: "small" }].flatMap(of)) {
+    const { rows } = await db.pool.query<{ "QUERY PLAN": string }>(`EXPLAIN ${text}`, [...values]);
+    const plan = rows.map((row) => row["QUERY PLAN"]).join("\n");
+    expect(plan).toMatch(/jobs_dead_letter/);
+    expect(plan).not.toMatch(/Seq Scan on jobs/);
+  }
 });

@@ -13,7 +13,7 @@ import {
 import type { RetryOptions } from "../db/statements/retry-job.ts";
 import { type JobId, parseJobId } from "../ids.ts";
 import { DEAD_LETTER_REASONS } from "../outcome.ts";
-import { whyNoInteger, whyNoName, whyNoTime } from "../registry/options.ts";
+import { whyNoInteger, whyNoName, whyNoTags, whyNoTime } from "../registry/options.ts";
 
 /** What a bulk move is for: dead letters that fit a filter with at least one condition, or, said by name, all of them. */
 export type DeadLetterSelection = DeadLetterFilter | { readonly all: true };
@@ -123,13 +123,15 @@ function checked(filter: DeadLetterFilter): DeadLetterFilter {
   mustBe(strange.length === 0 ? null : `no such condition: ${strange.join(", ")}`);
   mustBe(queue === undefined ? null : whyNoName(queue, "queue"));
   mustBe(kind === undefined ? null : whyNoName(kind, "kind"));
-  mustBe(tag === undefined ? null : whyNoName(tag, "tag"));
+  mustBe(tag === undefined ? null : whyNoTags([tag]));
   mustBe(before === undefined ? null : whyNoTime(before, "before"));
   mustBe(
     reason === undefined || DEAD_LETTER_REASONS.includes(reason)
       ? null
       : `reason must be one of ${DEAD_LETTER_REASONS.join(", ")}`,
   );
+  // A null would be no condition to the statement, and so mean every dead letter.
+  mustBe(ids === undefined || Array.isArray(ids) ? null : "ids must be a list of job ids");
   for (const id of ids ?? []) jobIdOf(id, "ids");
   return filter;
 }

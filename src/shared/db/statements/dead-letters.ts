@@ -26,7 +26,7 @@ const PAGE_BYTES = 4_000_000;
 /** Where a page begins, and which dead letters count: those that were there when the first page was taken. */
 export interface PagePosition {
   readonly after: JobId | null;
-  /** As text, with its microseconds. */
+  /** As ISO 8601 with its microseconds, whatever the session's date style. */
   readonly upTo: string | null;
 }
 
@@ -151,7 +151,7 @@ WITH picked AS MATERIALIZED (
   FOR UPDATE OF j SKIP LOCKED
 )`;
 const REPORT_SQL = `(SELECT count(*) FROM picked) AS picked, (SELECT max(id) FROM picked) AS last,
-  coalesce($8::timestamptz, now())::text AS up_to`;
+  to_json(coalesce($8::timestamptz, now()))#>>'{}' AS up_to`;
 
 const TARGET = "CASE WHEN $12::timestamptz > now() THEN 'scheduled' ELSE 'available' END";
 const RETRY_SQL = `${PICKED_SQL}, claims AS (
