@@ -71,7 +71,7 @@ export interface ClientOptions<K extends Kinds> {
   /** Keeps hooks running after the call, for example `ctx.waitUntil`. Default: they run unattended. */
   readonly waitUntil?: (work: Promise<void>) => void;
   /**
-   * Told of the queues in which something became due, to have it run at once: in a Worker
+   * Told of the queues in which an enqueue, a follow-up or a resolution made something due, to have it run at once: in a Worker
    * `(queues) => ctx.waitUntil(nudge(deps, queues))`. Default: whoever polls the queue finds it.
    */
   readonly nudge?: (queues: readonly string[]) => void;

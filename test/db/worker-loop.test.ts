@@ -209,6 +209,14 @@ describe("stopped", () => {
     expect(await jobOf(id)).toMatchObject({ state: "available", attempt: 0, runLease: "1" });
   });
 
+  test("idle: ends at once, whatever the grace", async () => {
+    const id = await enqueue();
+    const { stop } = startWorker(() => complete(), { graceMs: NEVER_MS });
+    await expect.poll(() => jobOf(id)).toMatchObject({ state: "completed" });
+    await sleep(20);
+    await stop();
+  });
+
   test("B4 heartbeats go on during the drain", async () => {
     const id = await enqueue();
     let release: () => void = () => undefined;
