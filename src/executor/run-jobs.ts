@@ -91,8 +91,17 @@ export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<
   async function fill(places: readonly Wanted[]): Promise<boolean> {
     const claimedAtMs = deps.clock();
     const claimed = await claim(deps, places).catch((thrown: unknown) => {
-      if (!isLongLived || !(thrown instanceof DatabaseError)) throw thrown;
-      deps.log({ level: "error", event: "claim_failed", sqlState: thrown.sqlState, reason: thrown.message });
+      if (!isLongLived) throw thrown;
+      const isKnown = thrown instanceof DatabaseError;
+      deps.log({
+        level: "error",
+        event: "claim_failed",
+        sqlState: isKnown ? thrown.sqlState : undefined,
+        // Anything else is a fault of ours, such as a row that can't be read; it mustn't end the process with all that it runs.
+        reason: isKnown
+          ? thrown.message
+          : `unexpected ${thrown instanceof Error ? thrown.name : typeof thrown}`,
+      });
       return null;
     });
     if (claimed === null) return false;
