@@ -1,4 +1,6 @@
 import { createServer, type Server } from "node:http";
+import { HEARTBEAT_INTERVAL_MS } from "../../src/executor/heart.ts";
+import { whyOtherSchema } from "../../src/shared/db/statements/read-schema-version.ts";
 
 /** How a process is. `isReady`: it does what it is there for. */
 export interface Health {
@@ -6,6 +8,33 @@ export interface Health {
   readonly status: string;
   /** Jobs that it runs at the moment. */
   readonly running: number;
+}
+
+/** By what a worker is judged. Times in milliseconds, of one clock. */
+export interface Signs {
+  /** What the database says when it is asked; `undefined`: it doesn't answer. */
+  readonly schemaVersion: string | null | undefined;
+  /** When the database last did something for the worker; `null`: it hasn't yet. */
+  readonly lastDoneMs: number | null;
+  readonly nowMs: number;
+}
+
+/**
+ * How long a worker may get nothing done before it isn't ready, in milliseconds. Where every place is taken nothing is claimed, and
+ * heartbeats are all there is: it is longer than between two of them.
+ */
+export const SILENT_AFTER_MS = 1.5 * HEARTBEAT_INTERVAL_MS;
+
+/**
+ * Says why a worker doesn't do its work; `null` where it does. That the database answers isn't enough: claims may fail all the same,
+ * where it is read-only for example.
+ */
+export function whyNotReady({ schemaVersion, lastDoneMs, nowMs }: Signs): string | null {
+  if (schemaVersion === undefined) return "database unavailable";
+  const mismatch = whyOtherSchema(schemaVersion);
+  if (mismatch !== null) return mismatch;
+  if (lastDoneMs === null) return "the database has done nothing for the worker yet";
+  return nowMs - lastDoneMs > SILENT_AFTER_MS ? "the database does nothing for the worker any more" : null;
 }
 
 /**

@@ -1,4 +1,5 @@
 import pg from "pg";
+import { endsWithin } from "../../src/executor/sleep.ts";
 import { WAKE_UP_CHANNEL } from "../../src/shared/db/statements/insert-jobs.ts";
 import { ENDED_CHANNEL } from "../../src/shared/db/statements/move-job.ts";
 import { errorMessage } from "./processes.ts";
@@ -17,12 +18,14 @@ export interface Listeners {
 
 const MIN_PAUSE_MS = 200;
 const MAX_PAUSE_MS = 10_000;
+/** For the goodbye to a server, in milliseconds: one that is gone without a word never answers it. */
+const CLOSE_TIMEOUT_MS = 1_000;
 
 /**
  * Listens to the notifications of a database, on a connection of its own, which is made again whenever it is lost. They are hints:
  * whoever listens has to poll as well.
  *
- * @param config how to connect: directly, as a pooler in transaction mode delivers no notifications
+ * @param config how to connect, with a time-out: directly, as a pooler in transaction mode delivers no notifications
  * @returns how to stop
  */
 export function listen(config: pg.ClientConfig, listeners: Listeners): () => Promise<void> {
@@ -70,6 +73,7 @@ export function listen(config: pg.ClientConfig, listeners: Listeners): () => Pro
     if (retry !== null) clearTimeout(retry);
     const last = client;
     client = null;
-    await last?.end().catch(() => undefined);
+    const closed = last?.end().catch(() => undefined);
+    if (closed !== undefined) await endsWithin(closed, CLOSE_TIMEOUT_MS);
   };
 }

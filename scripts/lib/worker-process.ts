@@ -12,7 +12,7 @@ import type { RegistryView } from "../../src/shared/registry/define.ts";
 import type { RegisteredQueue } from "../../src/shared/registry/handler.ts";
 import { parseWorkerEnv, type WorkerConfig } from "../../src/shared/worker-env.ts";
 import { withExplicitSslMode } from "./connection-string.ts";
-import { serveHealth } from "./health.ts";
+import { serveHealth, whyNotReady } from "./health.ts";
 import { runUntilStopped, type Scope } from "./lifecycle.ts";
 import { listen } from "./listen.ts";
 
@@ -20,6 +20,8 @@ import { listen } from "./listen.ts";
 const MAX_CONNECTIONS = 10;
 const CONNECT_TIMEOUT_MS = 10_000;
 const STATEMENT_TIMEOUT_MS = 10_000;
+/** No answer by then, after Postgres would have given up: the connection is gone without a word. */
+const ANSWER_TIMEOUT_MS = 15_000;
 
 /**
  * Runs the queues of a registry in this process, until SIGTERM or Ctrl-C; then drains, and ends the process with exit code 0.
@@ -43,7 +45,10 @@ export function runWorkerProcess(registry: RegistryView, env: Bindings): Promise
       if (!config.callbacks.ok && isSecretSet) throw new Error(config.callbacks.error);
       const queues = queuesOf(registry, worker);
 
-      const connection = { connectionString: withExplicitSslMode(connectionString) };
+      const connection = {
+        connectionString: withExplicitSslMode(connectionString),
+        connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      };
       const database = await openDatabase(scope, connection);
       const deps: ExecutorDeps = {
         database,
@@ -70,16 +75,22 @@ async function serve(
   queues: readonly RegisteredQueue[],
   { host, port, graceSeconds }: WorkerConfig,
 ): Promise<void> {
-  const { log, database } = deps;
-  const heart = new Heart(deps);
+  const { log, database, clock } = deps;
+  let lastDoneMs: number | null = null;
+  const working = {
+    ...deps,
+    database: observed(database, () => {
+      lastDoneMs = clock();
+    }),
+  };
+  const heart = new Heart(working);
   const wakeUp = new Latch();
   const health = await serveHealth({ host, port }, async () => {
     const running = heart.attempts.size;
     if (scope.signal.aborted) return { isReady: false, status: "draining", running };
-    const version = await database.query(readSchemaVersion()).catch(() => undefined);
-    if (version === undefined) return { isReady: false, status: "database unavailable", running };
-    const mismatch = whyOtherSchema(version);
-    return { isReady: mismatch === null, status: mismatch ?? "ready", running };
+    const schemaVersion = await database.query(readSchemaVersion()).catch(() => undefined);
+    const fault = whyNotReady({ schemaVersion, lastDoneMs, nowMs: clock() });
+    return { isReady: fault === null, status: fault ?? "ready", running };
   });
   scope.defer(() => health.close());
 
@@ -96,7 +107,7 @@ async function serve(
     }),
   );
 
-  const run = runWorker(deps, { queues, heart, wakeUp, stop: scope.signal, graceMs: graceSeconds * 1000 });
+  const run = runWorker(working, { queues, heart, wakeUp, stop: scope.signal, graceMs: graceSeconds * 1000 });
   run.catch((thrown) =>
     scope.fail(`The worker has failed: ${thrown instanceof Error ? thrown.name : thrown}`),
   );
@@ -104,12 +115,38 @@ async function serve(
   log({ level: "info", event: "worker_started", reason: `health at ${health.url}` });
 }
 
-async function openDatabase(scope: Scope, connection: pg.ClientConfig): Promise<Database> {
+/** A database that tells of each time it did what it was asked. */
+function observed(database: Database, onDone: () => void): Database {
+  return {
+    async query(statement) {
+      const result = await database.query(statement);
+      onDone();
+      return result;
+    },
+    async batch(statements) {
+      const results = await database.batch(statements);
+      onDone();
+      return results;
+    },
+  };
+}
+
+/**
+ * Opens the database of a worker, and closes it with the scope.
+ *
+ * @param answerTimeoutMs after which a statement without an answer fails as unavailable, and its connection is dropped
+ * @throws Error that says what to do, where it can't be reached or its schema isn't this build's
+ */
+export async function openDatabase(
+  scope: Pick<Scope, "defer">,
+  connection: pg.ClientConfig,
+  answerTimeoutMs: number = ANSWER_TIMEOUT_MS,
+): Promise<Database> {
   const pool = new pg.Pool({
     ...connection,
     max: MAX_CONNECTIONS,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     statement_timeout: STATEMENT_TIMEOUT_MS,
+    query_timeout: answerTimeoutMs,
   });
   // An idle connection that Postgres ends: the next statement takes another one.
   pool.on("error", () => undefined);

@@ -41,6 +41,7 @@ const NEVER_MS = 1_000_000;
 
 interface Started {
   readonly heart: Heart;
+  readonly wakeUp: Latch;
   readonly lines: ReturnType<typeof executorDeps>["lines"];
   /** Stops it, and resolves when it has ended. */
   stop(): Promise<void>;
@@ -83,7 +84,7 @@ function startWorker(
     return run;
   };
   cleanUps.push(stop);
-  return { heart, lines, stop };
+  return { heart, wakeUp, lines, stop };
 }
 const untilListening = () =>
   expect
@@ -113,6 +114,24 @@ describe("woken", () => {
     await untilListening();
     const id = await enqueue();
     await expect.poll(() => jobOf(id)).toMatchObject({ state: "completed" });
+  });
+
+  test("while a claim is under way that comes too early for the job: it is looked for again", async () => {
+    let late: string | undefined;
+    const worker = startWorker(() => complete(), {
+      on: {
+        async query(statement) {
+          const result = await database.query(statement);
+          if (late === undefined && statement.text.includes("SKIP LOCKED")) {
+            late = await enqueue();
+            worker.wakeUp.set();
+          }
+          return result;
+        },
+        batch: (statements) => database.batch(statements),
+      },
+    });
+    await expect.poll(() => jobOf(late ?? "")).toMatchObject({ state: "completed" });
   });
 
   test("by polling alone", async () => {
@@ -154,20 +173,24 @@ describe("woken", () => {
     await expect.poll(() => reasons).toMatchObject([{ abortCause: "lease_lost" }]);
   });
 
-  test("a claim that fails is made again, and doesn't end the worker", async () => {
+  test.each<[string, Error, object]>([
+    ["for the database", new DatabaseError("unavailable", "57P01"), { sqlState: "57P01" }],
+    ["for a fault of ours", new RangeError("hunter2"), { reason: "unexpected RangeError" }],
+  ])("a claim that fails %s is made again, and doesn't end the worker", async (_, fault, logged) => {
     let failures = 1;
     const { lines } = startWorker(() => complete(), {
       on: {
         query: (statement) =>
           statement.text.includes("SKIP LOCKED") && failures-- > 0
-            ? Promise.reject(new DatabaseError("unavailable", "57P01"))
+            ? Promise.reject(fault)
             : database.query(statement),
         batch: (statements) => database.batch(statements),
       },
     });
     const id = await enqueue();
     await expect.poll(() => jobOf(id), { timeout: 5_000 }).toMatchObject({ state: "completed" });
-    expect(lines).toContainEqual(expect.objectContaining({ event: "claim_failed", sqlState: "57P01" }));
+    expect(lines).toContainEqual(expect.objectContaining({ event: "claim_failed", ...logged }));
+    expect(JSON.stringify(lines)).not.toContain("hunter2");
   });
 });
 

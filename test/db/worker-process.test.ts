@@ -1,10 +1,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
+import { createServer } from "node:net";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from "vitest";
 import { exitOf } from "../../scripts/lib/processes.ts";
 import { neonDatabase, pgDatabase } from "../../src/client.ts";
 import { runJobs } from "../../src/executor/run-jobs.ts";
+import { urlOf } from "../support/admin.ts";
 import { createTestDatabase, type TestDatabase } from "../support/database.ts";
 import { executorDeps } from "../support/executor.ts";
 import { GATE_TABLE, RUNS_TABLE, recordingRegistry } from "../support/recording-registry.ts";
@@ -25,6 +27,8 @@ beforeEach(async () => {
 
 interface WorkerProcess {
   readonly child: ChildProcess;
+  /** What it has logged, but for the line of each job. */
+  readonly lines: Record<string, unknown>[];
   readonly errors: string[];
   readonly exited: Promise<number | null>;
   /** Resolves with the address of the health endpoint once it has started. */
@@ -58,18 +62,20 @@ function startWorker(
     },
     stdio: ["ignore", "pipe", "pipe"],
   });
+  const lines: Record<string, unknown>[] = [];
   const errors: string[] = [];
   const exited = exitOf(child);
   const started = new Promise<string>((resolve, reject) => {
     createInterface(child.stdout).on("line", (line) => {
-      // The others are one a job.
+      if (line.includes('"event":"attempt"')) return;
+      lines.push(JSON.parse(line));
       if (line.includes('"worker_started"')) resolve(/http:[^"]+/.exec(line)?.[0] ?? "");
     });
     createInterface(child.stderr).on("line", (line) => errors.push(line));
     exited.then(() => reject(new Error(`the worker has ended: ${errors.join("\n")}`)), reject);
   });
   started.catch(() => undefined);
-  const made = { child, errors, exited, started };
+  const made = { child, lines, errors, exited, started };
   processes.push(made);
   return made;
 }
@@ -137,7 +143,11 @@ test("kill -9 in the middle of a batch: every job it held is rescued and finishe
   await db.pool.query(
     "UPDATE awa_edge.jobs SET heartbeat_at = now() - interval '1 hour' WHERE state = 'running'",
   );
-  await tick(pgDatabase(db.pool), recordingRegistry(db.pool, "nobody"), { runsJobs: false });
+  const { lines } = await tick(pgDatabase(db.pool), recordingRegistry(db.pool, "nobody"), {
+    runsJobs: false,
+  });
+  const held = lines.filter((line) => line.event === "rescue").map((line) => line.jobId);
+  expect(held.length).toBeGreaterThan(0);
   await db.pool.query("UPDATE awa_edge.jobs SET run_at = now() WHERE state = 'retryable'");
   await startWorker().started;
   await expect.poll(() => statesOf("slow"), { timeout: 20_000 }).toEqual({ completed: 35 });
@@ -145,7 +155,39 @@ test("kill -9 in the middle of a batch: every job it held is rescued and finishe
     "SELECT count(*)::int AS n, count(DISTINCT trigger_job_id)::int AS jobs FROM awa_edge.jobs WHERE kind = 'after'",
   );
   expect(rows).toEqual([{ n: 35, jobs: 35 }]);
+  const again = await db.pool.query("SELECT id FROM awa_edge.jobs WHERE kind = 'slow' AND run_lease > 1");
+  expect(again.rows.map(({ id }) => id).sort()).toEqual(held.sort());
 }, 60_000);
+
+test("a rejection that a handler left behind is logged by its name, and the worker goes on", async () => {
+  await insert("stray", 1);
+  const worker = startWorker();
+  await worker.started;
+  await expect.poll(() => statesOf("stray"), { timeout: 10_000 }).toEqual({ completed: 1 });
+  await expect
+    .poll(() => worker.lines)
+    .toContainEqual({ level: "error", event: "unhandled_rejection", reason: "TypeError" });
+  expect(JSON.stringify(worker.lines)).not.toContain("hunter2");
+  await insert("quick", 1);
+  await expect.poll(() => statesOf("quick"), { timeout: 10_000 }).toEqual({ completed: 1 });
+}, 30_000);
+
+test("a database that answers and takes nothing: the worker isn't ready, and goes on trying", async () => {
+  const url = new URL(db.url);
+  url.searchParams.set("options", "-c default_transaction_read_only=on");
+  const worker = startWorker({ DATABASE_URL: url.href });
+  const health = await worker.started;
+  await expect
+    .poll(() => worker.lines.filter(({ event }) => event === "claim_failed").length, { timeout: 10_000 })
+    .toBeGreaterThan(1);
+  expect((await fetch(`${health}/healthz`)).status).toBe(200);
+  const response = await fetch(`${health}/readyz`);
+  expect(response.status).toBe(503);
+  expect(await response.json()).toEqual({
+    status: "the database has done nothing for the worker yet",
+    running: 0,
+  });
+}, 30_000);
 
 describe("SIGTERM", () => {
   test("drains, answers 503 meanwhile, and ends with 0; nothing is left running", async () => {
@@ -212,10 +254,34 @@ test.each<[string, Record<string, string>, RegExp]>([
     /AWA_CALLBACK_HMAC_SECRET is not 64 hexadecimal/,
   ],
   ["a wrong number", { AWA_WORKER_CONCURRENCY: "hunter2" }, /AWA_WORKER_CONCURRENCY is not a whole number/],
+  ["no schema", { DATABASE_URL: urlOf(inject("serverUrl"), "postgres") }, /can't be used.*and migrated/],
+  ["no queue", { TEST_REGISTRY: "without_queues" }, /The registry runs no queue/],
   ["an address that can't be", { AWA_WORKER_HOST: "192.0.2.1" }, /AWA_WORKER_HOST and AWA_WORKER_PORT/],
 ])("%s: ends with 1 and says what to do", async (_, env, message) => {
   const worker = startWorker(env);
   expect(await worker.exited).toBe(1);
   expect(worker.errors.join("\n")).toMatch(message);
   expect(worker.errors.join("\n")).not.toContain("hunter2");
+});
+
+test("a port that is taken: ends with 1 and says what to do", async () => {
+  const other = createServer();
+  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+  const address = other.address();
+  const port = typeof address === "object" && address !== null ? address.port : expect.fail("no port");
+  const worker = startWorker({ AWA_WORKER_PORT: String(port) });
+  expect(await worker.exited).toBe(1);
+  expect(worker.errors.join("\n")).toMatch(/AWA_WORKER_PORT to a free address/);
+  await new Promise((resolve) => other.close(resolve));
+});
+
+test("a database that is newer than the build: ends with 1 and says what to do", async () => {
+  await db.pool.query("INSERT INTO awa_edge.migrations (name, run_on) VALUES ('9999_newer', now())");
+  try {
+    const worker = startWorker();
+    expect(await worker.exited).toBe(1);
+    expect(worker.errors.join("\n")).toMatch(/9999_newer.*deploy the build that belongs to it/);
+  } finally {
+    await db.pool.query("DELETE FROM awa_edge.migrations WHERE name = '9999_newer'");
+  }
 });

@@ -10,7 +10,8 @@ export const RUNS_TABLE = `CREATE TABLE runs (
 export const GATE_TABLE = "CREATE TABLE gate (closed boolean)";
 
 /**
- * A registry whose handlers record each run, many together: `quick` has a follow-up on completion, `slow` waits until the gate opens.
+ * A registry whose handlers record each run, many together: `quick` ends at once, `slow` waits until the gate opens and has a follow-up
+ * on completion, `stray` leaves a rejection that nobody waits for, and records nothing.
  *
  * @param who is recorded with each run
  */
@@ -35,6 +36,7 @@ export function recordingRegistry(pool: pg.Pool, who: string) {
   const registry = defineRegistry({
     quick: v.object({}),
     slow: v.object({}),
+    stray: v.object({}),
     after: v.object({ of: v.string() }),
   });
   registry
@@ -48,6 +50,10 @@ export function recordingRegistry(pool: pg.Pool, who: string) {
       while (((await pool.query("SELECT FROM gate")).rowCount ?? 0) > 0) {
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
+      return complete();
+    })
+    .handle("stray", () => {
+      void Promise.reject(new TypeError("hunter2"));
       return complete();
     })
     .onCompletedEnqueue("slow", (_, job) => registry.enqueue("after", { of: job.id }, { queue: "not-run" }));
