@@ -249,6 +249,11 @@ test.each<[string, Record<string, string>, RegExp]>([
     /can't be used.*Is it up, and migrated/,
   ],
   [
+    "a pooler",
+    { DATABASE_URL: "postgres://x:hunter2@ep-1-pooler.eu.neon.tech/x" },
+    /use the direct connection/,
+  ],
+  [
     "a wrong secret",
     { AWA_CALLBACK_HMAC_SECRET: "hunter2" },
     /AWA_CALLBACK_HMAC_SECRET is not 64 hexadecimal/,
