@@ -42,7 +42,8 @@ export function runWorkerProcess(registry: RegistryView, env: Bindings): Promise
       const { connectionString } = settle(config.database);
       // Without a secret callbacks come unsigned, which is for the handlers to mind; with a wrong one they would be refused.
       const isSecretSet = env.AWA_CALLBACK_HMAC_SECRET !== undefined && env.AWA_CALLBACK_HMAC_SECRET !== "";
-      if (!config.callbacks.ok && isSecretSet) throw new Error(config.callbacks.error);
+      const isAllElseFine = parseEnv({ ...env, AWA_CALLBACK_HMAC_SECRET: "0".repeat(64) }).callbacks.ok;
+      if (!config.callbacks.ok && (isSecretSet || !isAllElseFine)) throw new Error(config.callbacks.error);
       if (new URL(connectionString).hostname.includes("-pooler.")) {
         throw new Error(
           'DATABASE_URL goes through Neon\'s pooler, which delivers no wake-ups: use the direct connection (the same host name without "-pooler").',

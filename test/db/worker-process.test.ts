@@ -249,6 +249,11 @@ test.each<[string, Record<string, string>, RegExp]>([
     /can't be used.*Is it up, and migrated/,
   ],
   [
+    "no secret, and a wrong URL",
+    { AWA_CALLBACK_HMAC_SECRET: "", AWA_CALLBACK_BASE_URL: "hunter2" },
+    /AWA_CALLBACK_BASE_URL is not an http/,
+  ],
+  [
     "a pooler",
     { DATABASE_URL: "postgres://x:hunter2@ep-1-pooler.eu.neon.tech/x" },
     /use the direct connection/,
