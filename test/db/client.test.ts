@@ -73,6 +73,11 @@ describe("enqueue", () => {
       [{ n: 1 }, { queue: "" }, /queue must have 1 to 200 characters/],
       [{ n: 1 }, { priority: 5 }, /priority must be a whole number from 1 to 4/],
       [{ n: 1 }, { metadata: { a: "\0" } }, /metadata contains a NUL character/],
+      [
+        { n: 1 },
+        { unique: { states: ["running"] } },
+        /running must have scheduled, available, retryable as well/,
+      ],
       [{ n: 1 }, { tags: Array(21).fill("t") }, /tags must be a list of 20 at most/],
       [{ n: 1 }, { runAt: new Date(Number.NaN) }, /runAt isn't a valid Date/],
     ];

@@ -3,6 +3,7 @@ import { whyUnstorable, whyUnstorableText } from "../json.ts";
 
 // Says why a value can't be an option of a job, a kind or a queue; `null` where it can. No value is quoted.
 
+const CLAIMABLE = ["scheduled", "available", "retryable"] as const;
 const MAX_TAGS = 20;
 const MAX_DEADLINE_SECONDS = 31_536_000;
 /** What both JavaScript and Postgres can hold and no sane schedule exceeds: years 1970 to 9999. */
@@ -59,7 +60,10 @@ export function whyNotUnique(unique: unknown): string | null {
     return "unique.byPeriodSeconds must be above 0";
   }
   if (states === undefined) return null;
-  return Array.isArray(states) && states.length > 0 && states.every((state) => JOB_STATES.includes(state))
-    ? null
-    : "unique.states must be a list of job states";
+  if (!Array.isArray(states) || states.length === 0 || !states.every((state) => JOB_STATES.includes(state))) {
+    return "unique.states must be a list of job states";
+  }
+  // A claim would take the key then: one that is held by then would make it fail, with all that it was to claim.
+  const isTakenByClaims = states.includes("running") && !CLAIMABLE.every((state) => states.includes(state));
+  return isTakenByClaims ? `unique.states with running must have ${CLAIMABLE.join(", ")} as well` : null;
 }
