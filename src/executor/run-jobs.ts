@@ -21,6 +21,8 @@ export interface RunOptions {
    * and nothing runs any more.
    */
   readonly wakeUp?: Latch;
+  /** Set once the last claim is over: what it brought runs, or is handed back. Whoever ends the process early waits for that. */
+  readonly claimedLast?: Latch;
   /** Default: one for this run. */
   readonly heart?: Heart;
 }
@@ -134,6 +136,7 @@ export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<
       if (running.size > 0) await sleep(GATHER_MS);
     }
   } finally {
+    options.claimedLast?.set();
     await Promise.all(running.keys());
   }
   return { ...counts, exhausted: unfinished.size > 0 };

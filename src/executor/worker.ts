@@ -2,7 +2,7 @@ import type { RegisteredQueue } from "../shared/registry/handler.ts";
 import type { ExecutorDeps } from "./deps.ts";
 import { handBackAll } from "./hand-back.ts";
 import type { Heart } from "./heart.ts";
-import type { Latch } from "./latch.ts";
+import { Latch } from "./latch.ts";
 import { runJobs } from "./run-jobs.ts";
 import { endsWithin } from "./sleep.ts";
 
@@ -11,6 +11,9 @@ import { endsWithin } from "./sleep.ts";
  * that come due by time, and wake-ups that were lost with a connection.
  */
 export const POLL_INTERVAL_MS = 1_000;
+
+/** How long a claim is waited for that is still under way when the grace is over, in milliseconds: while the others are handed back. */
+const LAST_CLAIM_MS = 2_000;
 
 /** How a long-lived process runs jobs. */
 export interface WorkerOptions {
@@ -41,11 +44,17 @@ export async function runWorker(deps: ExecutorDeps, options: WorkerOptions): Pro
     else stop.addEventListener("abort", () => resolve(), { once: true });
   });
   const poll = setInterval(() => wakeUp.set(), pollMs);
-  const run = runJobs(deps, { queues, heart, wakeUp, goesOn: () => !stop.aborted });
+  const claimedLast = new Latch();
+  const run = runJobs(deps, { queues, heart, wakeUp, claimedLast, goesOn: () => !stop.aborted });
   try {
     await Promise.race([run, stopped]);
     wakeUp.set();
-    if (!(await endsWithin(run, graceMs))) await handBackAll(deps, heart, listeningMs);
+    if (await endsWithin(run, graceMs)) return;
+    await Promise.all([
+      handBackAll(deps, heart, listeningMs),
+      // It brings jobs that nobody runs and no heart has: they are handed back while there is still a database.
+      endsWithin(claimedLast.wait(), LAST_CLAIM_MS),
+    ]);
   } finally {
     clearInterval(poll);
   }

@@ -206,31 +206,39 @@ describe("stopped", () => {
     expect(await jobOf(late)).toMatchObject({ state: "available" });
   });
 
-  test("told to stop while a claim is under way: what it brings is handed back, not begun", async () => {
-    const id = await enqueue();
-    let ran = false;
-    let stopping: Promise<void> | undefined;
-    const worker = startWorker(
-      () => {
-        ran = true;
-      },
-      {
-        on: interrupt(
-          database,
-          (text) => text.includes("SKIP LOCKED"),
-          async () => {
-            await enqueue(); // by then the worker has been returned to us
-            stopping = worker.stop();
-          },
-        ),
-      },
-    );
-    // Polled as a flag: a promise would be waited for.
-    await expect.poll(() => stopping !== undefined).toBe(true);
-    await stopping;
-    expect(ran).toBe(false);
-    expect(await jobOf(id)).toMatchObject({ state: "available", attempt: 0, runLease: "1" });
-  });
+  test.each([
+    ["within the grace", 5_000],
+    ["when the grace is over", 0],
+  ])(
+    "told to stop while a claim is under way, and %s what it brings is handed back, not begun",
+    async (_, graceMs) => {
+      const id = await enqueue();
+      let ran = false;
+      let stopping: Promise<void> | undefined;
+      const worker = startWorker(
+        () => {
+          ran = true;
+        },
+        {
+          graceMs,
+          on: interrupt(
+            database,
+            (text) => text.includes("SKIP LOCKED"),
+            async () => {
+              await enqueue(); // by then the worker has been returned to us
+              stopping = worker.stop();
+              await sleep(50); // longer than no grace
+            },
+          ),
+        },
+      );
+      // Polled as a flag: a promise would be waited for.
+      await expect.poll(() => stopping !== undefined).toBe(true);
+      await stopping;
+      expect(ran).toBe(false);
+      expect(await jobOf(id)).toMatchObject({ state: "available", attempt: 0, runLease: "1" });
+    },
+  );
 
   test("idle: ends at once, whatever the grace", async () => {
     const id = await enqueue();

@@ -9,6 +9,7 @@ import { runJobs } from "../../src/executor/run-jobs.ts";
 import { urlOf } from "../support/admin.ts";
 import { createTestDatabase, type TestDatabase } from "../support/database.ts";
 import { executorDeps } from "../support/executor.ts";
+import { holdTransaction, untilBlocked } from "../support/races.ts";
 import { GATE_TABLE, RUNS_TABLE, recordingRegistry } from "../support/recording-registry.ts";
 import { TEST_CALLBACK_SECRET } from "../support/secrets.ts";
 import { tick } from "../support/tick.ts";
@@ -190,16 +191,18 @@ test("a database that answers and takes nothing: the worker isn't ready, and goe
 }, 30_000);
 
 describe("SIGTERM", () => {
+  const readinessAt = async (health: string) => {
+    const response = await fetch(`${health}/readyz`);
+    return [response.status, await response.json()];
+  };
+
   test("drains, answers 503 meanwhile, and ends with 0; nothing is left running", async () => {
     await db.pool.query("INSERT INTO gate VALUES (true)");
     await insert("slow", 3);
     const worker = startWorker();
     const health = await worker.started;
     await expect.poll(() => statesOf("slow"), { timeout: 10_000 }).toEqual({ running: 3 });
-    const ready = async () => {
-      const response = await fetch(`${health}/readyz`);
-      return [response.status, await response.json()];
-    };
+    const ready = () => readinessAt(health);
     expect((await fetch(`${health}/healthz`)).status).toBe(200);
     expect(await ready()).toEqual([200, { status: "ready", running: 3 }]);
     expect((await fetch(`${health}/readyz`, { method: "POST" })).status).toBe(405);
@@ -234,6 +237,21 @@ describe("SIGTERM", () => {
     await worker.started;
     await expect.poll(() => statesOf("slow"), { timeout: 10_000 }).toEqual({ running: 3 });
     worker.child.kill("SIGTERM");
+    expect(await worker.exited).toBe(0);
+    const { rows } = await db.pool.query("SELECT DISTINCT state, attempt, run_lease FROM awa_edge.jobs");
+    expect(rows).toEqual([{ state: "available", attempt: 0, run_lease: "1" }]);
+  }, 30_000);
+
+  test("without grace, while a claim is under way: what it brings is handed back as well", async () => {
+    await insert("quick", 3);
+    const held = await holdTransaction(db.pool);
+    await held.query("LOCK TABLE awa_edge.jobs IN ACCESS EXCLUSIVE MODE");
+    const worker = startWorker({ AWA_WORKER_GRACE_SECONDS: "0" });
+    const health = await worker.started;
+    await untilBlocked(db.pool);
+    worker.child.kill("SIGTERM");
+    await expect.poll(() => readinessAt(health)).toEqual([503, { status: "draining", running: 0 }]);
+    await held.commit();
     expect(await worker.exited).toBe(0);
     const { rows } = await db.pool.query("SELECT DISTINCT state, attempt, run_lease FROM awa_edge.jobs");
     expect(rows).toEqual([{ state: "available", attempt: 0, run_lease: "1" }]);
