@@ -36,7 +36,7 @@ export function receiverOf({
   if (!prefix.ok) throw new Error(`callbacks.pathPrefix ${prefix.error}`);
   const parsed = parseSecrets(secrets);
   if (!parsed.ok) throw new Error(`a secret in callbacks.secrets ${parsed.error}`);
-  return { base: `${baseUrl.replace(/\/+$/, "")}${prefix.value}`, secret: parsed.value[0] };
+  return { baseUrl: baseUrl.replace(/\/+$/, ""), pathPrefix: prefix.value, secret: parsed.value[0] };
 }
 
 /** The action of a completion. @throws Error where the payload can't be stored */

@@ -13,6 +13,7 @@ import type { CallbackRow } from "./shared/callback.ts";
 import { DatabaseError } from "./shared/db/errors.ts";
 import type { Database, Statement } from "./shared/db/port.ts";
 import { configureQueue, type QueueSettings } from "./shared/db/statements/configure-queue.ts";
+import { LEAVE_TO_TICK } from "./shared/db/statements/early-deliveries.ts";
 import { type Extension, extendIfPending } from "./shared/db/statements/extend-callback.ts";
 import { type Enqueued, insertUnlessDuplicate } from "./shared/db/statements/insert-job.ts";
 import { type InsertedJob, queuesDue } from "./shared/db/statements/insert-jobs.ts";
@@ -31,9 +32,10 @@ import {
   type RetryOptions,
   retryIfEndedOrWaiting,
 } from "./shared/db/statements/retry-job.ts";
-import type { CallbackId, JobId } from "./shared/ids.ts";
+import { untilDecided } from "./shared/db/until-decided.ts";
+import { type CallbackId, type JobId, newCallbackId } from "./shared/ids.ts";
 import type { JobRow, JobState } from "./shared/job.ts";
-import { whyUnstorableText } from "./shared/json.ts";
+import { type Json, whyUnstorable, whyUnstorableText } from "./shared/json.ts";
 import type { ArgsInput, Kinds, Registry } from "./shared/registry/define.ts";
 import type { EnqueueOptions } from "./shared/registry/follow-up.ts";
 import { checkJobInsert, DEFAULT_QUEUE, type JobInsert } from "./shared/registry/job-insert.ts";
@@ -47,15 +49,20 @@ import {
   planCancelOf,
 } from "./shared/use-cases/cancel-job.ts";
 import { deadLettersOf, whyNoRetryOptions } from "./shared/use-cases/dead-letters.ts";
+import { deliveriesOf } from "./shared/use-cases/deliveries.ts";
 import { type Extended, extendCallback } from "./shared/use-cases/extend-callback.ts";
-import { planPark, type Wait } from "./shared/use-cases/park-job.ts";
+import { parkJob, planPark } from "./shared/use-cases/park-job.ts";
 import {
+  type Ignored,
+  type Moved,
   type PlannedResolution,
   planResolution,
   type Resolution,
   resolveCallback,
+  resolveCallbackByRules,
 } from "./shared/use-cases/resolve-callback.ts";
 import { schedulesOf } from "./shared/use-cases/schedules.ts";
+import { type CheckedWait, checkWait, type Wait, webhookUrl } from "./shared/wait.ts";
 
 export type { CallbackReceiver, CompleteOptions } from "./client-arguments.ts";
 export { neonDatabase } from "./shared/db/neon.ts";
@@ -93,6 +100,8 @@ export interface Parked {
   readonly callbackUrl: string | null;
   /** For the X-Awa-Signature header, or as `?signature=`. */
   readonly signature: string | null;
+  /** Where its source's provider sends the webhooks of this callback; `null` where it has no source. */
+  readonly webhookUrl: string | null;
   /** A live job with the same unique key was there already: this is that one. */
   readonly deduplicated: boolean;
   readonly followUps: readonly InsertedJob[];
@@ -113,7 +122,6 @@ export type RetryResult =
 /** Lets one job of an ordering key be under way at a time. */
 const ORDERING_KEY_INDEX = "jobs_one_under_way_per_ordering_key";
 const DEFAULT_CANCEL_REASON = "cancelled by the application";
-const MAX_ROUNDS = 5;
 
 export type Client<K extends Kinds> = ReturnType<typeof createClient<K>>;
 
@@ -141,13 +149,17 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
 
   const receiver = callbacks === undefined ? null : receiverOf(callbacks);
 
-  function parkedOf(row: ParkedRow): Parked {
+  function parkedOf(row: ParkedRow, { source }: CheckedWait): Parked {
     const { callbackId } = row;
-    if (callbackId === null || receiver === null) return { ...row, callbackUrl: null, signature: null };
+    if (callbackId === null || receiver === null) {
+      return { ...row, callbackUrl: null, signature: null, webhookUrl: null };
+    }
+    const { baseUrl, pathPrefix, secret } = receiver;
     return {
       ...row,
-      callbackUrl: `${receiver.base}/${callbackId}/complete`,
-      signature: receiver.secret === undefined ? null : signCallbackId(receiver.secret, callbackId),
+      callbackUrl: `${baseUrl}${pathPrefix}/${callbackId}/complete`,
+      signature: secret === undefined ? null : signCallbackId(secret, callbackId),
+      webhookUrl: source === null ? null : webhookUrl(baseUrl, source, callbackId),
     };
   }
 
@@ -157,11 +169,13 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
 
   async function resolve(id: string, action: CallbackAction): Promise<Resolution> {
     const resolution = await resolveCallback(database, registry, callbackIdOf(id), action);
-    if (resolution.status === "moved") {
-      observe(resolution.ended);
-      nudge(resolution.dueIn);
-    }
+    if (resolution.status === "moved") afterMove(resolution);
     return resolution;
+  }
+
+  function afterMove({ ended, dueIn }: Moved): void {
+    observe(ended);
+    nudge(dueIn);
   }
 
   /** The statements, to be run in the application's own transaction. No hooks: only the application knows when it committed. */
@@ -175,13 +189,24 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       return insertUnlessDuplicate(insertOf(kind, args, enqueueOptions));
     },
 
-    /** Parks a job. Reserves its id first where the kind has follow-ups of `waiting_for_callback`. Decodes as enqueue does. */
+    /**
+     * Parks a job. Reserves its id first where the kind has follow-ups of `waiting_for_callback`. Decodes as enqueue does. A webhook that
+     * came early for its correlation key is left to the next tick: one statement can't be planned for what it may find.
+     */
     async park<N extends keyof K & string>(
       kind: N,
       args: ArgsInput<K, N>,
       parkOptions: ParkOptions = {},
     ): Promise<Statement<Parked | null>> {
-      return (await planParkOf(kind, args, parkOptions)).statement;
+      const { insert, wait } = parkArguments(kind, args, parkOptions);
+      const planned = await planPark(database, registry, insert, wait, newCallbackId());
+      if (!planned.ok) throw new Error(`can't park ${kind}: ${planned.error}`);
+      const statement = planned.value.statement(LEAVE_TO_TICK);
+      const decode: Statement<Parked | null>["decode"] = (rows) => {
+        const row = statement.decode(rows);
+        return row === null ? null : parkedOf(row, wait);
+      };
+      return { ...statement, decode };
     },
 
     /** Cancels a job that hasn't ended, with its follow-ups. Reads the job first; the guard is in the statement. */
@@ -211,19 +236,11 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
     },
   };
 
-  async function planParkOf(kind: string, args: unknown, { timeoutSeconds, name, ...rest }: ParkOptions) {
-    const wait = {
-      ...(timeoutSeconds !== undefined && { timeoutSeconds }),
-      ...(name !== undefined && { name }),
-    };
-    const planned = await planPark(database, registry, insertOf(kind, args, rest), wait);
-    if (!planned.ok) throw new Error(`can't park ${kind}: ${planned.error}`);
-    const { statement, ended } = planned.value;
-    const decode: Statement<Parked | null>["decode"] = (rows) => {
-      const row = statement.decode(rows);
-      return row === null ? null : parkedOf(row);
-    };
-    return { statement: { ...statement, decode }, ended };
+  function parkArguments(kind: string, args: unknown, options: ParkOptions) {
+    const { timeoutSeconds, name, source, correlationKey, rules, ...rest } = options;
+    const wait = checkWait({ timeoutSeconds, name, source, correlationKey, rules }, registry);
+    if (!wait.ok) throw new Error(`can't park ${kind}: ${wait.error}`);
+    return { insert: insertOf(kind, args, rest), wait: wait.value };
   }
 
   return {
@@ -242,23 +259,29 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       return enqueued;
     },
 
-    /** Enqueues a job that is already parked, as its first attempt, with the callback it waits for. */
+    /**
+     * Enqueues a job that is already parked, as its first attempt, with the callback it waits for. A webhook that came early for its
+     * correlation key resolves it in the same transaction.
+     */
     async park<N extends keyof K & string>(
       kind: N,
       args: ArgsInput<K, N>,
       parkOptions: ParkOptions = {},
     ): Promise<Parked> {
-      const { statement, ended } = await planParkOf(kind, args, parkOptions);
-      const parked = await untilDecided(() => database.query(statement)).catch((thrown: unknown) => {
+      const { insert, wait } = parkArguments(kind, args, parkOptions);
+      const parked = await parkJob(database, registry, insert, wait).catch((thrown: unknown) => {
         if (!(thrown instanceof DatabaseError) || thrown.constraint !== ORDERING_KEY_INDEX) throw thrown;
         throw new Error(
           `can't park ${kind}: another job with this orderingKey is under way, and a parked one begins at once`,
           { cause: thrown },
         );
       });
-      if (!parked.deduplicated) observe(ended);
-      nudge(queuesDue(parked.followUps));
-      return parked;
+      if (!parked.ok) throw new Error(`can't park ${kind}: ${parked.error}`);
+      const { row, ended, moved } = parked.value;
+      if (!row.deduplicated) observe(ended);
+      nudge(queuesDue(row.followUps));
+      if (moved !== null) afterMove(moved);
+      return parkedOf(row, wait);
     },
 
     /** Cancels a job that hasn't ended; its follow-ups of `cancelled` are enqueued in the same statement. */
@@ -330,6 +353,16 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
     async completeCallback(id: string, body: CompleteOptions = {}): Promise<Resolution> {
       return resolve(id, completeAction(body));
     },
+    /**
+     * Does with a payload what the callback's rules say; where they complete it, or it has none, a handler that awaits it by its name
+     * is resumed, and otherwise its job completes. Safe to repeat.
+     */
+    async resolveCallback(id: string, payload: Json = null): Promise<Resolution | Ignored> {
+      mustBeStorable(whyUnstorable(payload, "payload"));
+      const resolution = await resolveCallbackByRules(database, registry, callbackIdOf(id), payload);
+      if (resolution.status === "moved") afterMove(resolution);
+      return resolution;
+    },
     /** Fails a callback's job for good. Safe to repeat. */
     async failCallback(id: string, error: string): Promise<Resolution> {
       return resolve(id, failAction(error));
@@ -343,6 +376,8 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       return extendCallback(database, callbackIdOf(id), heartbeatSeconds(timeoutSeconds));
     },
 
+    /** The inbox of webhooks: list, get, replay, replayAll. */
+    deliveries: deliveriesOf(database, registry, afterMove),
     /** The dead letters: list, retry, purge. */
     deadLetters: deadLettersOf(database),
     /** The periodic jobs: list, pause, resume, trigger. */
@@ -353,16 +388,4 @@ export function createClient<K extends Kinds>(options: ClientOptions<K>) {
       await database.query(configureQueue(queue, settings));
     },
   };
-}
-
-/** Runs a statement again while it neither did its work nor found why not: another writer was in between. */
-async function untilDecided<R>(run: () => Promise<R | null>): Promise<R> {
-  for (let round = 0; round < MAX_ROUNDS; round++) {
-    const result = await run().catch((error: unknown) => {
-      if (error instanceof DatabaseError && error.kind === "contended") return null;
-      throw error;
-    });
-    if (result !== null) return result;
-  }
-  throw new DatabaseError("contended", null);
 }

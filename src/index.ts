@@ -8,6 +8,7 @@ import { countRoundTrips, type Database } from "./shared/db/port.ts";
 import { DEFAULT_RETENTION } from "./shared/db/statements/delete-ended.ts";
 import { type Bindings, type Config, parseEnv } from "./shared/env.ts";
 import { jsonLog } from "./shared/log.ts";
+import { parseRateLimits, parseSources } from "./shared/source-env.ts";
 
 const log = jsonLog();
 const clock = () => Date.now();
@@ -24,6 +25,10 @@ function appFor(env: Bindings) {
       registry,
       log,
       clock,
+      now: () => Date.now(),
+      sources: parseSources(env, registry.sources()),
+      rateLimits: parseRateLimits(env),
+      fetch: (request) => fetch(request),
       database: databaseOf(config),
       nudge: (queues, defer) => nudge(executorOf(config, env, defer), queues),
     });

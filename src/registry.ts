@@ -2,6 +2,7 @@ import * as v from "valibot";
 import { httpFunction } from "./executor/http-function.ts";
 import { defineRegistry } from "./shared/registry/define.ts";
 import { complete, TerminalError, waitForCallback } from "./shared/registry/handler.ts";
+import { carrierParcels, githubDeployments, replicatePredictions, stripePayments } from "./sources.ts";
 
 /**
  * The file that you edit: your job kinds, what runs them, and what follows each of their outcomes.
@@ -16,6 +17,8 @@ export const registry = defineRegistry({
   send_receipt: v.object({ ...Order, chargeId: v.nullable(v.string()) }),
   ship_order: v.object({ orderId: v.string() }),
   print_label: v.object({ orderId: v.string() }),
+  draw_picture: v.object({ orderId: v.string(), prompt: v.string() }),
+  release_shop: v.object({ deploymentId: v.pipe(v.number(), v.integer()) }),
   release_stock: v.object({ orderId: v.string(), why: v.string() }),
   tell_support: v.object({ orderId: v.string(), about: v.string() }),
 });
@@ -72,7 +75,8 @@ registry
   .queue("default")
   .queue("warehouse", { concurrency: 5 })
   .handle("charge_card", async (ctx) => {
-    const { callbackId } = await ctx.registerCallback({ timeoutSeconds: 900 });
+    const { callbackId } = await ctx.registerCallback({ timeoutSeconds: 900, source: "stripe" });
+    // Here the shop would create a PaymentIntent with metadata[callback_id], which Stripe's webhooks bring back.
     say("payment requested", { orderId: ctx.args.orderId, callbackId });
     return waitForCallback();
   })
@@ -88,16 +92,38 @@ registry
       start: ({ callbackId }) => say("to be packed", { orderId, callbackId }),
     });
     await ctx.enqueue(enqueue("print_label", { orderId }, { queue: "warehouse", unique: true }));
+    // The carrier knows the parcel by our order's number, and may well have it before we come to wait.
     const collected = await ctx.waitForCallback("collected", {
       timeoutSeconds: 3 * DAY_SECONDS,
+      source: "carrier",
+      correlationKey: orderId,
       start: ({ callbackId }) => say("to be collected", { orderId, callbackId }),
     });
     return complete({ packed, collected });
   })
   // Run by a function somewhere else.
   .handle("print_label", httpFunction({ mode: "sync", url: ({ LABEL_SERVICE_URL }) => LABEL_SERVICE_URL }))
+  // Replicate is told where to call for this very prediction.
+  .handle("draw_picture", async (ctx) => {
+    const { webhookUrl } = await ctx.registerCallback({ timeoutSeconds: 900, source: "replicate" });
+    say("picture requested", { orderId: ctx.args.orderId, webhookUrl });
+    return waitForCallback();
+  })
+  // GitHub knows nothing of us: the deployment's own id finds the callback.
+  .handle("release_shop", async (ctx) => {
+    const correlationKey = String(ctx.args.deploymentId);
+    await ctx.registerCallback({ timeoutSeconds: 3600, source: "github", correlationKey });
+    return waitForCallback();
+  })
   .handle("release_stock", ({ args }) => say("stock released", { orderId: args.orderId }))
   .handle("tell_support", ({ args }) => say("support told", args));
+
+// Whose webhooks are accepted, each at /webhooks/<name>: src/sources.ts says what they mean.
+registry
+  .webhook("stripe", stripePayments)
+  .webhook("github", githubDeployments)
+  .webhook("carrier", carrierParcels)
+  .webhook("replicate", replicatePredictions);
 
 // Every working day at eight in Vienna, summer and winter. Not again while yesterday's is still to be done.
 registry.periodic(

@@ -12,11 +12,13 @@ export function readDevVars(file: string): Map<string, string> {
  * Points `.dev.vars` at a database. Sets DATABASE_URL and NEON_FETCH_ENDPOINT, and gives callbacks a random secret where
  * the file doesn't say yet how they are authenticated. Every other line stays as it is.
  *
+ * @param defaults further variables, for those that the file doesn't have
  * @returns the variables as they are then
  */
 export function updateDevVars(
   file: string,
   database: { readonly databaseUrl: string; readonly neonEndpoint: string },
+  defaults: ReadonlyMap<string, string> = new Map(),
 ): Map<string, string> {
   const before = readDevVars(file);
   let text = readOrEmpty(file);
@@ -25,6 +27,7 @@ export function updateDevVars(
   if (!before.get("AWA_CALLBACK_HMAC_SECRET") && !before.get("AWA_CALLBACK_ALLOW_UNSIGNED")) {
     text = withVariable(text, "AWA_CALLBACK_HMAC_SECRET", randomBytes(32).toString("hex"));
   }
+  for (const [name, value] of defaults) if (!before.get(name)) text = withVariable(text, name, value);
   // Whole or not at all, and for this user only: it holds secrets.
   const partial = `${file}.partial`;
   writeFileSync(partial, text, { mode: 0o600 });

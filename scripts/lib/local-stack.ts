@@ -45,16 +45,30 @@ export async function startLocalStack(scope: Scope): Promise<LocalStack> {
 
   const neon = await startNeonServer({ upstream: databaseUrl, port: NEON_PORT });
   scope.defer(() => neon.close());
-  const devVars = updateDevVars(path.join(REPOSITORY, ".dev.vars"), {
-    databaseUrl,
-    neonEndpoint: neon.endpoint,
-  });
+  const devVars = updateDevVars(
+    path.join(REPOSITORY, ".dev.vars"),
+    { databaseUrl, neonEndpoint: neon.endpoint },
+    await sourceSecrets(),
+  );
   return {
     databaseUrl,
     printedDatabaseUrl: given ? "$DATABASE_URL" : databaseUrl,
     neonEndpoint: neon.endpoint,
     devVars,
   };
+}
+
+/** Secrets for the registry's sources. A registry that can't be loaded is no reason to stop: the Worker will say what is wrong with it. */
+async function sourceSecrets(): Promise<ReadonlyMap<string, string>> {
+  try {
+    const [{ registry }, { randomSecrets }] = await Promise.all([
+      import("../../src/registry.ts"),
+      import("./source-secrets.ts"),
+    ]);
+    return randomSecrets(registry.sources());
+  } catch {
+    return new Map();
+  }
 }
 
 async function startOwnPostgres(scope: Scope): Promise<string> {

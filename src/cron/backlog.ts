@@ -6,7 +6,8 @@ export const backlog: Task = {
   name: "backlog",
   async runOnce({ database, registry }) {
     const queues = registry.queues().map(({ queue }) => queue);
-    const left = await database.query(measureBacklog(registry.kindsWithFollowUp("rescued"), queues));
+    const sources = registry.sources().map(({ name }) => name);
+    const left = await database.query(measureBacklog(registry.kindsWithFollowUp("rescued"), queues, sources));
     return { counts: { ...left }, exhausted: false };
   },
 };

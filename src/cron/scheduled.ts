@@ -5,8 +5,9 @@ import { dispatchRescueFollowUps } from "./dispatch-rescue-follow-ups.ts";
 import { enqueuePeriodicJobs } from "./periodic-jobs.ts";
 import { rescueTask } from "./rescue.ts";
 import { retention } from "./retention.ts";
+import { retryDeliveries } from "./retry-deliveries.ts";
 import { runDueJobs } from "./run-due-jobs.ts";
-import type { Task, TaskReport, TickDeps } from "./task.ts";
+import type { CountsBefore, Task, TaskReport, TickDeps } from "./task.ts";
 
 /**
  * The tasks of a tick, in their order: rescues first, then what follows from them, then what the time brings, and running jobs with
@@ -20,6 +21,7 @@ export const TASKS: readonly Task[] = [
   enqueuePeriodicJobs,
   retention,
   backlog,
+  retryDeliveries,
   runDueJobs,
 ];
 
@@ -44,10 +46,11 @@ export async function runTick(
   const { clock, log } = deps;
   const deadlineMs = clock() + TICK_BUDGET_MS;
   const results: TaskResult[] = [];
+  const before: Record<string, TaskReport["counts"]> = {};
   for (const task of tasks) {
     const startedAt = clock();
     const database = countRoundTrips(deps.database);
-    const result = await runTask(task, { ...deps, database, deadlineMs });
+    const result = await runTask(task, { ...deps, database, deadlineMs }, before);
     results.push(result);
     const line = {
       event: "tick_task",
@@ -56,6 +59,7 @@ export async function runTick(
       roundTrips: database.roundTrips,
     };
     if (result.ok) {
+      before[task.name] = result.counts;
       log({ ...line, level: "info", counts: { ...result.counts, exhausted: result.exhausted } });
     } else {
       const { error } = result;
@@ -71,9 +75,9 @@ export async function runTick(
   return results;
 }
 
-async function runTask(task: Task, deps: TickDeps): Promise<TaskResult> {
+async function runTask(task: Task, deps: TickDeps, before: CountsBefore): Promise<TaskResult> {
   try {
-    return { task: task.name, ok: true, ...(await task.runOnce(deps)) };
+    return { task: task.name, ok: true, ...(await task.runOnce(deps, before)) };
   } catch (error) {
     return { task: task.name, ok: false, error };
   }

@@ -14,10 +14,13 @@ export interface TaskReport {
   readonly exhausted: boolean;
 }
 
+/** The counts of the tasks that ran before in the same tick, by name; absent where one failed, or didn't run. */
+export type CountsBefore = Readonly<Partial<Record<string, TaskReport["counts"]>>>;
+
 /** One job of the tick. Runs once and reports; what it throws ends this task only. */
 export interface Task {
   readonly name: string;
-  readonly runOnce: (deps: TickDeps) => Promise<TaskReport>;
+  readonly runOnce: (deps: TickDeps, before: CountsBefore) => Promise<TaskReport>;
 }
 
 /** Pages that one task takes in one tick at the most. */

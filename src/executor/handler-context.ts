@@ -1,10 +1,9 @@
-import { DEFAULT_CALLBACK_TIMEOUT_SECONDS, MAX_CALLBACK_TIMEOUT_SECONDS } from "../shared/callback.ts";
 import { DatabaseError } from "../shared/db/errors.ts";
 import {
   cancelCallbackIfRunning,
   type EndedWait,
+  type NewCallback,
   readEndedWaits,
-  registerIfRunning,
 } from "../shared/db/statements/attempt-callbacks.ts";
 import { beatIfRunning } from "../shared/db/statements/beat-jobs.ts";
 import { insertIfRunning } from "../shared/db/statements/insert-child.ts";
@@ -23,9 +22,11 @@ import { checkJobInsert } from "../shared/registry/job-insert.ts";
 import { whyNoName } from "../shared/registry/options.ts";
 import { planFollowUps } from "../shared/registry/plan.ts";
 import { signCallbackId } from "../shared/signature.ts";
+import { checkWait, type Wait, webhookUrl } from "../shared/wait.ts";
 import type { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
 import { type Finished, finishAttempt } from "./finish-attempt.ts";
+import { registerCallback } from "./register-callback.ts";
 
 const MAX_ROUNDS = 5;
 
@@ -55,16 +56,15 @@ export function handlerContext(
     return new StaleAttemptError();
   }
 
-  function register(name: string, timeoutSeconds: number, isAwaited: boolean): Promise<RegisteredCallback> {
-    if (!(timeoutSeconds > 0 && timeoutSeconds <= MAX_CALLBACK_TIMEOUT_SECONDS)) {
-      throw new Error(`timeoutSeconds must be above 0 and at most ${MAX_CALLBACK_TIMEOUT_SECONDS}`);
-    }
+  function register(wait: Wait, isAwaited: boolean): Promise<RegisteredCallback> {
+    const checked = checkWait(wait, registry);
+    if (!checked.ok) throw new Error(checked.error);
     const id = newCallbackId();
-    const callback = { id, name, timeoutSeconds, awaitedInAttempt: isAwaited ? job.attempt : null };
+    const callback = { ...checked.value, id, awaitedInAttempt: isAwaited ? job.attempt : null };
     const registered = registering.then(async () => {
-      if (!(await database.query(registerIfRunning(guard, callback)))) throw stale();
+      if (!(await registerCallback(deps, attempt, callback))) throw stale();
       attempt.callbackId = id;
-      return addressOf(deps, id);
+      return addressOf(deps, callback);
     });
     registering = registered.catch(() => undefined);
     return registered;
@@ -82,12 +82,12 @@ export function handlerContext(
   }
 
   async function awaitByName(name: string, options: AwaitOptions): Promise<Json> {
-    const { timeoutSeconds = DEFAULT_CALLBACK_TIMEOUT_SECONDS, start } = options;
+    const { start, ...wait } = options;
     for (;;) {
       const over = await lookUp(name);
       if (over?.state === "resumed") return over.payload;
       if (over?.state === "expired") throw new CallbackTimeoutError(name);
-      const registered = await register(name, timeoutSeconds, true);
+      const registered = await register({ ...wait, name }, true);
       await start?.(registered);
       const { callbackId } = registered;
       const finished = await finishAttempt(deps, attempt, { type: "wait", callbackId });
@@ -129,10 +129,8 @@ export function handlerContext(
       }
     },
 
-    async registerCallback({ timeoutSeconds = DEFAULT_CALLBACK_TIMEOUT_SECONDS, name = "" } = {}) {
-      const wrong = name === "" ? null : whyNoName(name, "name");
-      if (wrong !== null) throw new Error(wrong);
-      return register(name, timeoutSeconds, false);
+    async registerCallback(wait = {}) {
+      return register(wait, false);
     },
 
     async cancelCallback() {
@@ -183,15 +181,13 @@ export function handlerContext(
   };
 }
 
-function addressOf(
-  { callbacks }: ExecutorDeps,
-  callbackId: RegisteredCallback["callbackId"],
-): RegisteredCallback {
-  if (callbacks === null) return { callbackId, callbackUrl: null, signature: null };
+function addressOf({ callbacks }: ExecutorDeps, { id: callbackId, source }: NewCallback): RegisteredCallback {
+  if (callbacks === null) return { callbackId, callbackUrl: null, signature: null, webhookUrl: null };
   const { baseUrl, pathPrefix, secrets } = callbacks;
   return {
     callbackId,
     callbackUrl: baseUrl === null ? null : `${baseUrl}${pathPrefix}/${callbackId}/complete`,
     signature: secrets[0] === undefined ? null : signCallbackId(secrets[0], callbackId),
+    webhookUrl: baseUrl === null || source === null ? null : webhookUrl(baseUrl, source, callbackId),
   };
 }

@@ -2,6 +2,7 @@ import type { MiddlewareHandler } from "hono";
 import { Hono } from "hono/tiny";
 import { DatabaseError } from "../shared/db/errors.ts";
 import { countRoundTrips } from "../shared/db/port.ts";
+import { WEBHOOK_PATH } from "../shared/wait.ts";
 import { limitBody } from "./body.ts";
 import { type IngressContext, type IngressDeps, type IngressEnv, refuse } from "./context.ts";
 import { complete } from "./routes/complete.ts";
@@ -9,11 +10,12 @@ import { fail } from "./routes/fail.ts";
 import { healthz, readyz } from "./routes/health.ts";
 import { heartbeat } from "./routes/heartbeat.ts";
 import { retry } from "./routes/retry.ts";
+import { admit, greet, webhook } from "./routes/webhook.ts";
 import { authenticate } from "./signature.ts";
 import type { Refusal } from "./wire-errors.ts";
 
 /**
- * The HTTP surface: the four callback actions and two health checks, nothing else. No UI, no admin routes, no CORS.
+ * The HTTP surface: the four callback actions, webhooks and two health checks, nothing else. No UI, no admin routes, no CORS.
  *
  * The order of a callback's checks: route, method, configuration, signature, UUID, size, content type, encoding, JSON, shape;
  * then the database. Whatever refuses a request refuses it before the first statement.
@@ -26,6 +28,7 @@ export function createApp(deps: IngressDeps): Hono<IngressEnv> {
   for (const path of ["/healthz", "/readyz"])
     app.all(path, refuseAll({ type: "wrong_method", allow: "GET, HEAD" }));
   mountCallbacks(app, deps);
+  mountWebhooks(app, deps);
   app.notFound(refuseAll({ type: "no_route" }));
   app.onError((error, c) => {
     const sqlState = error instanceof DatabaseError ? error.sqlState : undefined;
@@ -49,6 +52,20 @@ function mountCallbacks(app: Hono<IngressEnv>, deps: IngressDeps): void {
     if (database.ok) app.post(path, authenticate(callbacks.value), limitBody, handler);
     else app.post(path, refuseAll({ type: "misconfigured", problem: database.error }));
     app.all(path, refuseAll({ type: "wrong_method", allow: "POST" }));
+  }
+}
+
+/**
+ * The order of a webhook's checks: source, rate limits, method, configuration, UUID, size, signature; then the database. Its body is read as
+ * bytes, once: anything that parsed it first would alter what was signed.
+ */
+function mountWebhooks(app: Hono<IngressEnv>, deps: IngressDeps): void {
+  const { database } = deps.config;
+  for (const path of [`${WEBHOOK_PATH}/:source`, `${WEBHOOK_PATH}/:source/:callback_id`]) {
+    app.use(path, admit(deps));
+    if (database.ok) app.post(path, limitBody, webhook(deps));
+    else app.post(path, refuseAll({ type: "misconfigured", problem: database.error }));
+    app.all(path, greet);
   }
 }
 

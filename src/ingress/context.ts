@@ -1,10 +1,11 @@
 import type { Context } from "hono";
 import type { Database } from "../shared/db/port.ts";
-import type { Config } from "../shared/env.ts";
+import type { Config, ConfigProblem } from "../shared/env.ts";
 import type { CallbackId } from "../shared/ids.ts";
 import type { Log, LogEntry } from "../shared/log.ts";
 import type { RegistryView } from "../shared/registry/define.ts";
-import { unreachable } from "../shared/result.ts";
+import { type Result, unreachable } from "../shared/result.ts";
+import type { ConfiguredSource, RateLimits } from "../shared/source-env.ts";
 import { type Refusal, toWireError } from "./wire-errors.ts";
 
 /** What the ingress is made of. */
@@ -16,6 +17,13 @@ export interface IngressDeps {
   readonly database: () => Database;
   /** Milliseconds of some clock, for durations in the log. */
   readonly clock: () => number;
+  /** Milliseconds since 1970: webhooks are signed with the time. */
+  readonly now: () => number;
+  /** The sources of webhooks, by name. */
+  readonly sources: ReadonlyMap<string, ConfiguredSource>;
+  readonly rateLimits: Result<RateLimits, ConfigProblem>;
+  /** For the keys and certificates that providers publish. */
+  readonly fetch: (request: Request) => Promise<Response>;
   /** Runs what became due in some queues, after the answer; absent: the tick does. Never rejects. */
   readonly nudge?: (queues: readonly string[], defer: (work: Promise<void>) => void) => Promise<void>;
 }
@@ -25,6 +33,8 @@ export interface IngressEnv {
   Variables: {
     /** Set once the signature and the UUID were checked. */
     callbackId: CallbackId;
+    /** Set once a webhook's source is known, and its sender within the limits. */
+    source: ConfiguredSource;
     database: Database & { readonly roundTrips: number };
     startedAt: number;
     /** Completes the request's log line. */

@@ -23,12 +23,17 @@ export type Refusal =
     }
   | { readonly type: "job_still_running" }
   | { readonly type: "follow_up_failed" }
+  | { readonly type: "source_not_found" }
+  | { readonly type: "rate_limited" }
+  | { readonly type: "webhook_refused" }
+  | { readonly type: "verification_unavailable" }
+  | { readonly type: "delivery_failed" }
   | { readonly type: "schema_mismatch"; readonly reason: string }
   | { readonly type: "thrown"; readonly error: unknown };
 
 /** An answer that isn't a success: the body is `{error, code}`. */
 export interface WireError {
-  readonly status: 400 | 401 | 404 | 405 | 409 | 410 | 413 | 415 | 422 | 500 | 503;
+  readonly status: 400 | 401 | 404 | 405 | 409 | 410 | 413 | 415 | 422 | 429 | 500 | 503;
   readonly code: string;
   /** One sentence, worded as Awa words it where Awa has one. Never SQL, a stack, a secret or a connection string. */
   readonly error: string;
@@ -38,6 +43,8 @@ export interface WireError {
 /** When a sender should try again, in seconds: an outage lasts longer than a job that is about to park. */
 const RETRY_OUTAGE_SECONDS = "5";
 const RETRY_PARKING_SECONDS = "1";
+/** The platform's limiter counts over 10 or 60 seconds, and doesn't tell which. */
+const RETRY_RATE_SECONDS = "60";
 
 const MIGRATE = "the database schema is missing or too old for this build: run `npm run migrate`";
 
@@ -85,6 +92,24 @@ export function toWireError(refusal: Refusal): WireError {
         500,
         "follow_up_failed",
         "a follow-up of this job couldn't be enqueued; nothing was changed and the callback is still pending",
+      );
+    case "source_not_found":
+      return wire(404, "source_not_found", "no such source of webhooks");
+    case "rate_limited":
+      return wire(429, "rate_limited", "too many requests, try again later", {
+        "Retry-After": RETRY_RATE_SECONDS,
+      });
+    case "webhook_refused":
+      return wire(401, "unauthorized", "the webhook's signature is missing, wrong or too old");
+    case "verification_unavailable":
+      return wire(503, "verification_unavailable", "the provider's keys can't be fetched, try again", {
+        "Retry-After": RETRY_OUTAGE_SECONDS,
+      });
+    case "delivery_failed":
+      return wire(
+        500,
+        "delivery_failed",
+        "the delivery was recorded and couldn't be processed; it will be tried again",
       );
     case "schema_mismatch":
       return wire(503, "schema_mismatch", refusal.reason, { "Retry-After": RETRY_OUTAGE_SECONDS });

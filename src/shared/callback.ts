@@ -1,6 +1,6 @@
 import type { CallbackId, JobId, RunLease } from "./ids.ts";
 import type { JobState } from "./job.ts";
-import type { Json } from "./json.ts";
+import type { Json, JsonObject } from "./json.ts";
 
 /**
  * The states of a callback, and who leaves it there:
@@ -39,6 +39,14 @@ export interface CallbackRow {
   readonly resolvedTo: JobState | null;
   readonly payload: Json;
   readonly error: string | null;
+  /** The source of webhooks that it belongs to; `null`: any may name it by its id. */
+  readonly source: string | null;
+  /** What that source's provider knows it by. */
+  readonly correlationKey: string | null;
+  /** What `resolve` does with a payload; `null`: it completes. */
+  readonly rules: JsonObject | null;
+  /** The attempt whose handler awaits it by its name; `null`: it decides what becomes of the job. */
+  readonly awaitedInAttempt: number | null;
 }
 
 /** How long a wait may last where nobody says, in seconds: every wait ends. The reference's default. */

@@ -69,7 +69,7 @@ export function applyAttemptEnd(
         ? retry(job, attemptEnd.error, backoffSeconds(job.attempt, chance), now)
         : fail(job, attemptEnd.error, "max_attempts_exhausted", circumstances);
     case "fail_terminally":
-      return fail(job, attemptEnd.error, attemptEnd.reason, circumstances, true);
+      return fail(job, attemptEnd.error, attemptEnd.reason, circumstances, { terminal: true });
     case "snooze": {
       const runAt = after(now, attemptEnd.seconds);
       const scheduled: JobRow<"scheduled"> = { ...unspent(job), state: "scheduled", runAt };

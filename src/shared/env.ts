@@ -135,15 +135,26 @@ function parseRetention(env: Bindings): Result<Retention, ConfigProblem> {
     completedSeconds: period(env, "AWA_COMPLETED_RETENTION_SECONDS", DEFAULT_RETENTION.completedSeconds),
     failedSeconds: period(env, "AWA_FAILED_RETENTION_SECONDS", DEFAULT_RETENTION.failedSeconds),
     deadLetterSeconds: period(env, "AWA_DEAD_LETTER_RETENTION_SECONDS", DEFAULT_RETENTION.deadLetterSeconds),
+    deliverySeconds: period(env, "AWA_DELIVERY_RETENTION_SECONDS", DEFAULT_RETENTION.deliverySeconds),
+    parkedDeliverySeconds: period(
+      env,
+      "AWA_PARKED_DELIVERY_RETENTION_SECONDS",
+      DEFAULT_RETENTION.parkedDeliverySeconds,
+    ),
   };
-  const { completedSeconds, failedSeconds, deadLetterSeconds } = seconds;
+  const { completedSeconds, failedSeconds, deadLetterSeconds, deliverySeconds, parkedDeliverySeconds } =
+    seconds;
   if (!completedSeconds.ok) return completedSeconds;
   if (!failedSeconds.ok) return failedSeconds;
   if (!deadLetterSeconds.ok) return deadLetterSeconds;
+  if (!deliverySeconds.ok) return deliverySeconds;
+  if (!parkedDeliverySeconds.ok) return parkedDeliverySeconds;
   return ok({
     completedSeconds: completedSeconds.value,
     failedSeconds: failedSeconds.value,
     deadLetterSeconds: deadLetterSeconds.value,
+    deliverySeconds: deliverySeconds.value,
+    parkedDeliverySeconds: parkedDeliverySeconds.value,
   });
 }
 

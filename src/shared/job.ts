@@ -44,6 +44,8 @@ export interface AttemptError {
   readonly at: string;
   /** The error ended the job whatever attempts were left. */
   readonly terminal?: true;
+  /** The rule of a callback that failed the job. */
+  readonly expression?: string;
 }
 export const MAX_ERRORS = 100;
 

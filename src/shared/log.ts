@@ -15,12 +15,16 @@ export interface LogEntry {
   readonly attempt?: number | undefined;
   readonly state?: JobState | undefined;
   readonly callbackId?: string | undefined;
+  /** The name of a source of webhooks. */
+  readonly source?: string | undefined;
   readonly action?: string | undefined;
   readonly outcome?: Outcome | null | undefined;
   readonly followUpIds?: readonly string[] | undefined;
   /** Follow-ups left out because a live job holds their unique key. */
   readonly deduplicated?: number | undefined;
   readonly duplicate?: boolean | undefined;
+  /** What a webhook came to. */
+  readonly delivery?: string | undefined;
   readonly status?: number | undefined;
   readonly code?: string | undefined;
   readonly sqlState?: string | null | undefined;

@@ -1,14 +1,47 @@
+import type { CallbackRow } from "./callback.ts";
 import { type AttemptError, type JobRow, MAX_ERRORS } from "./job.ts";
 import type { Json } from "./json.ts";
 import type { DeadLetterReason, OutcomeContext } from "./outcome.ts";
 import type { Ended } from "./registry/plan.ts";
+import { type Judgement, NO_RULE_ENGINE, type RuleEngine } from "./rules.ts";
 
 /** What the outside world may do with a pending callback. `resume` lets a handler go on with the payload. */
 export type CallbackAction =
   | { readonly type: "complete"; readonly payload: Json }
   | { readonly type: "resume"; readonly payload: Json }
-  | { readonly type: "fail"; readonly error: string }
+  /** `expression`: the rule of the callback that says so. */
+  | { readonly type: "fail"; readonly error: string; readonly expression?: string }
   | { readonly type: "retry" };
+
+/**
+ * What a payload comes to for one callback: its rules decide. Where they complete, or it has none, a handler that awaits the callback
+ * by its name is resumed, and otherwise the job completes.
+ *
+ * @param engine what this build evaluates rules with
+ * @returns the action, or why there is none: the payload isn't of interest, or this build can't tell
+ */
+export function decideByRules(
+  payload: Json,
+  { rules, awaitedInAttempt }: Pick<CallbackRow, "rules" | "awaitedInAttempt">,
+  engine: RuleEngine | null,
+):
+  | CallbackAction
+  | { readonly type: "ignore"; readonly reason: string }
+  | { readonly type: "undecided"; readonly reason: string } {
+  if (rules !== null && engine === null) return { type: "undecided", reason: NO_RULE_ENGINE };
+  const judged: Judgement =
+    rules === null || engine === null ? { type: "complete", payload } : engine.judge(rules, payload);
+  switch (judged.type) {
+    case "complete":
+      return { type: awaitedInAttempt === null ? "complete" : "resume", payload: judged.payload };
+    case "fail": {
+      const { error, expression } = judged;
+      return { type: "fail", error, ...(expression !== null && { expression }) };
+    }
+    case "ignore":
+      return judged;
+  }
+}
 
 /** The state that an action leaves its callback in: a callback tells which action resolved it. */
 export const CALLBACK_STATE_AFTER = {
@@ -72,7 +105,7 @@ export function applyCallback(
       return { job: completed, ended: { outcome: "completed", job: completed, context: {} }, error: null };
     }
     case "fail":
-      return fail(job, action.error, "callback_failed", circumstances);
+      return fail(job, action.error, "callback_failed", circumstances, { expression: action.expression });
     case "retry": {
       if (job.state === "running") return null;
       if (job.attempt >= job.maxAttempts) {
@@ -131,15 +164,19 @@ export function end(job: Cancellable, now: Date) {
   return { ...job, ...AT_REST, finalizedAt: now };
 }
 
-/** Fails a job for good. @param terminal the error itself says so, whatever attempts are left */
+/** Fails a job for good. @param about what else its error's entry says: that the error itself is final, or the rule behind it */
 export function fail(
   job: Waiting,
   text: string,
   reason: DeadLetterReason,
   { now, keepsDeadLetters }: Circumstances,
-  terminal = false,
+  { terminal = false, expression }: { terminal?: boolean; expression?: string | undefined } = {},
 ): Move<Ended> {
-  const error = { ...attemptError(job, text, now), ...(terminal && { terminal: true as const }) };
+  const error = {
+    ...attemptError(job, text, now),
+    ...(terminal && { terminal: true as const }),
+    ...(expression !== undefined && { expression }),
+  };
   const failed: JobRow<"failed"> = {
     ...withError(end(job, now), error),
     state: "failed",

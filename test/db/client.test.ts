@@ -1,10 +1,12 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
+import { NOTHING_EARLY } from "../../src/shared/db/statements/early-deliveries.ts";
 import { parkUnlessDuplicate } from "../../src/shared/db/statements/park-job.ts";
 import { newCallbackId } from "../../src/shared/ids.ts";
 import type { JobEvent } from "../../src/shared/registry/define.ts";
 import { checkJobInsert } from "../../src/shared/registry/job-insert.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
+import { checkWait } from "../../src/shared/wait.ts";
 import { useTestDatabase } from "../support/database.ts";
 import { claim, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
@@ -178,9 +180,12 @@ describe("park", () => {
     const insert = checkJobInsert(registry.kinds, { kind: "plain", args: { n: 1 }, options: {} }, new Date());
     if (!insert.ok) expect.fail(insert.error);
     const before = await snapshot(db.pool);
-    const callback = { id: newCallbackId(), name: "", timeoutSeconds: 60 };
+    const wait = checkWait({ timeoutSeconds: 60 }, registry);
+    if (!wait.ok) expect.fail(wait.error);
+    const callback = { ...wait.value, id: newCallbackId() };
+    const broken = [{ ...insert.value, priority: 9 }];
     await expect(
-      database.query(parkUnlessDuplicate(insert.value, callback, [{ ...insert.value, priority: 9 }], null)),
+      database.query(parkUnlessDuplicate(insert.value, callback, broken, null, NOTHING_EARLY)),
     ).rejects.toMatchObject({ kind: "rejected" });
     expect(await snapshot(db.pool)).toEqual(before);
   });

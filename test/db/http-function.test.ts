@@ -5,11 +5,11 @@ import { createClient } from "../../src/client.ts";
 import type { ExecutorDeps } from "../../src/executor/deps.ts";
 import { type HttpFunctionOptions, httpFunction } from "../../src/executor/http-function.ts";
 import { createApp } from "../../src/ingress/app.ts";
-import { parseEnv } from "../../src/shared/env.ts";
 import type { JobRow } from "../../src/shared/job.ts";
 import { signCallbackId, verifyCallbackId } from "../../src/shared/signature.ts";
 import { useTestDatabase } from "../support/database.ts";
 import { run as runAll } from "../support/executor.ts";
+import { ingressDeps } from "../support/ingress.ts";
 import { testRegistry } from "../support/registry.ts";
 import { TEST_CALLBACK_SECRET } from "../support/secrets.ts";
 
@@ -83,13 +83,8 @@ async function run(
 /** The ingress that the function calls back. */
 function ingress(env: Record<string, string> = {}) {
   const url = "postgres://me:password@localhost/not_used";
-  return createApp({
-    config: parseEnv({ DATABASE_URL: url, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET, ...env }),
-    registry: testRegistry(),
-    log: () => undefined,
-    clock: () => 0,
-    database: () => database,
-  });
+  const bindings = { DATABASE_URL: url, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET, ...env };
+  return createApp(ingressDeps(bindings, { registry: testRegistry(), database: () => database }));
 }
 /** Does what a function does when it is done: posts to the URL that it was given, with the signature that it was given. */
 async function callBack({ body, headers }: Received, payload: unknown, app = ingress()) {

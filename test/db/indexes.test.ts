@@ -14,11 +14,15 @@ import {
   retryIfDeadLetter,
 } from "../../src/shared/db/statements/dead-letters.ts";
 import { DEFAULT_RETENTION, deleteIfKeptLongEnough } from "../../src/shared/db/statements/delete-ended.ts";
+import { readEarlyDeliveries } from "../../src/shared/db/statements/early-deliveries.ts";
 import { extendIfPending } from "../../src/shared/db/statements/extend-callback.ts";
 import { insertIfRunning } from "../../src/shared/db/statements/insert-child.ts";
+import { readDeliveries, readDueDeliveries } from "../../src/shared/db/statements/manage-deliveries.ts";
 import { measureBacklog } from "../../src/shared/db/statements/measure-backlog.ts";
 import { readCallback } from "../../src/shared/db/statements/read-callback.ts";
+import { readDelivery } from "../../src/shared/db/statements/read-delivery.ts";
 import { readFollowUpsOfJob } from "../../src/shared/db/statements/read-job.ts";
+import { recordUnlessPending } from "../../src/shared/db/statements/record-delivery.ts";
 import { dispatchIfDue, readDueRescueFollowUps } from "../../src/shared/db/statements/rescue-follow-ups.ts";
 import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
 import { type JobId, newCallbackId, type RunLease } from "../../src/shared/ids.ts";
@@ -47,8 +51,17 @@ beforeAll(async () => {
     WITH j AS (
       INSERT INTO awa_edge.jobs (kind, state, attempt, run_lease, callback_id)
       SELECT 'order', 'waiting_external', 1, 1, gen_random_uuid() FROM generate_series(1, 20000) n RETURNING id, callback_id)
-    INSERT INTO awa_edge.callbacks (id, job_id, run_lease, timeout_at)
-    SELECT callback_id, id, 1, now() + (row_number() OVER () - 50) * interval '1 second' FROM j;
+    INSERT INTO awa_edge.callbacks (id, job_id, run_lease, timeout_at, source, correlation_key)
+    SELECT callback_id, id, 1, now() + (row_number() OVER () - 50) * interval '1 second',
+      CASE WHEN id % 2 = 0 THEN 'shop' END, CASE WHEN id % 2 = 0 THEN 'key-' || id END
+    FROM j;
+    INSERT INTO awa_edge.deliveries (source, delivery_id, state, body, received_at, correlation_key, meaning)
+    SELECT 'shop', n, (ARRAY['resolved', 'ignored', 'parked', 'late'])[1 + n % 4], '{}', now() - n * interval '10 seconds',
+      'early-' || n, '{"type":"retry"}'
+    FROM generate_series(1, 60000) n;
+    INSERT INTO awa_edge.deliveries (source, delivery_id, state, body, last_error, next_attempt_at)
+    SELECT 'shop', -n, 'failed', '{}', 'x', CASE WHEN n > 20 THEN now() + (n - 50) * interval '1 second' END
+    FROM generate_series(1, 10000) n;
     INSERT INTO awa_edge.rescue_followups (job_id, run_lease, kind, reason, job, next_attempt_at)
     SELECT n, 1, 'order', 'expired_callback', '{}', now() + (n - 50) * interval '1 second' FROM generate_series(1, 20000) n;
     INSERT INTO awa_edge.jobs (kind, queue, priority, state, run_at)
@@ -98,7 +111,18 @@ async function planOf({ text, values }: Statement<unknown>) {
 const PAGE = 100;
 const ID = "00000000-0000-4000-8000-000000000000";
 const ATTEMPT = { jobId: "5" as JobId, runLease: "1" as RunLease };
-const CALLBACK = { id: newCallbackId(), name: "x", timeoutSeconds: 60, awaitedInAttempt: 1 };
+const CALLBACK = {
+  id: newCallbackId(),
+  name: "x",
+  timeoutSeconds: 60,
+  source: "shop",
+  correlationKey: "early-2",
+  rules: null,
+  awaitedInAttempt: 1,
+};
+const KEY = { correlationKey: "early-2" };
+const RECORD = { meaning: null, target: KEY, jobId: null, reason: null, error: null } as const;
+const RECORDED = { id: "5", state: "failed", attempts: 1 } as const;
 const claimOf = (queue: string) => claimIfDue([{ queue, maxJobs: PAGE, deadlineSeconds: null }], {});
 const child = checkJobInsert(
   testRegistry().kinds,
@@ -136,7 +160,34 @@ test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, reado
   ["claim", () => claimOf("busy"), ["jobs_due", "jobs_pkey"]],
   ["claim where jobs have ordering keys", () => claimOf("keyed"), ["jobs_due", "jobs_ordering_key_line"]],
   ["heartbeat", () => beatIfRunning([{ ...ATTEMPT, progress: null }]), ["jobs_pkey"]],
-  ["register a callback", () => registerIfRunning(ATTEMPT, CALLBACK), ["jobs_pkey", "callbacks_job"]],
+  [
+    "register a callback",
+    () => registerIfRunning(ATTEMPT, CALLBACK, { seen: [] }),
+    ["jobs_pkey", "callbacks_job", "deliveries_parked_key"],
+  ],
+  [
+    "read a delivery and its callback by the key",
+    () => readDelivery("shop", "5", KEY),
+    [
+      "a_delivery_counts_once",
+      "callbacks_one_pending_per_correlation_key",
+      "callbacks_correlation_key",
+      "jobs_pkey",
+    ],
+  ],
+  [
+    "read a delivery and its callback by the id",
+    () => readDelivery("shop", "5", { id: ID as never }),
+    ["a_delivery_counts_once", "callbacks_pkey", "jobs_pkey"],
+  ],
+  [
+    "record a delivery unless its callback is there",
+    () => recordUnlessPending("shop", KEY, false, { ...RECORD, state: "parked", delivery: RECORDED }),
+    ["deliveries_pkey", "callbacks_one_pending_per_correlation_key"],
+  ],
+  ["read what came early", () => readEarlyDeliveries("shop", "early-2"), ["deliveries_parked_key"]],
+  ["read due deliveries", () => readDueDeliveries(["shop"], []), ["deliveries_due"]],
+  ["list deliveries", () => readDeliveries({ state: "late" }, null, PAGE), ["deliveries_pkey"]],
   ["cancel a callback", () => cancelCallbackIfRunning(ATTEMPT, ID as never), ["jobs_pkey", "callbacks_pkey"]],
   ["read the waits of a job", () => readEndedWaits(ATTEMPT.jobId), ["callbacks_job"]],
   ["enqueue a child", () => insertIfRunning(ATTEMPT, CHILD), ["jobs_pkey", "jobs_unique_key"]],
@@ -152,17 +203,27 @@ test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, reado
   [
     "retention",
     () => deleteIfKeptLongEnough(DEFAULT_RETENTION),
-    ["jobs_completed", "jobs_failed_or_cancelled", "jobs_dead_letters"],
+    [
+      "jobs_completed",
+      "jobs_failed_or_cancelled",
+      "jobs_dead_letters",
+      "deliveries_done",
+      "deliveries_parked",
+      "deliveries_late_or_failed",
+    ],
   ],
   [
     "measure the backlog",
-    () => measureBacklog(["order"], ["busy"]),
+    () => measureBacklog(["order"], ["busy"], ["shop"]),
     [
       "jobs_running_heartbeat",
       "jobs_running_deadline",
       "callbacks_pending_timeout",
       "rescue_followups_due",
       "jobs_due",
+      "deliveries_due",
+      "deliveries_abandoned",
+      "deliveries_parked",
     ],
   ],
   ["read the follow-ups of a job", () => readFollowUpsOfJob("5" as never), ["jobs_trigger"]],

@@ -413,9 +413,10 @@ describe("hooks and tasks", () => {
       ["enqueue_periodic_jobs", true],
       ["retention", true],
       ["backlog", true],
+      ["retry_deliveries", true],
       ["run_due_jobs", true],
     ]);
-    expect(lines.filter((line) => line.event === "tick_task")).toHaveLength(8);
+    expect(lines.filter((line) => line.event === "tick_task")).toHaveLength(9);
     expect(await client().getFollowUps(job.id)).toHaveLength(1);
   });
 

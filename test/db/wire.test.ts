@@ -4,12 +4,12 @@ import { createClient, pgDatabase } from "../../src/client.ts";
 import { createApp } from "../../src/ingress/app.ts";
 import { neonDatabase } from "../../src/shared/db/neon.ts";
 import type { Database } from "../../src/shared/db/port.ts";
-import { parseEnv } from "../../src/shared/env.ts";
 import type { LogEntry } from "../../src/shared/log.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
 import { createTestDatabase, type TestDatabase } from "../support/database.ts";
 import { claim, type MadeJob, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
+import { ingressDeps } from "../support/ingress.ts";
 import { testRegistry } from "../support/registry.ts";
 import { TEST_CALLBACK_SECRET } from "../support/secrets.ts";
 import { tick } from "../support/tick.ts";
@@ -41,14 +41,9 @@ const open = (): Database =>
   neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
 
 function app(registry: RegistryView = testRegistry(), env: Record<string, string> = {}) {
-  const config = parseEnv({ DATABASE_URL: db.url, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET, ...env });
-  return createApp({
-    config,
-    registry,
-    log: (line) => lines.push(line),
-    clock: () => performance.now(),
-    database: open,
-  });
+  const bindings = { DATABASE_URL: db.url, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET, ...env };
+  const log = (line: LogEntry) => lines.push(line);
+  return createApp(ingressDeps(bindings, { registry, log, clock: () => performance.now(), database: open }));
 }
 
 async function call(
@@ -180,6 +175,7 @@ describe("the status table, against the database", () => {
       closures: () => [],
       knows: () => true,
       hooks: () => [],
+      sources: () => [],
     } as unknown as RegistryView;
     expect(await call(job, "complete", {}, app(mended))).toMatchObject({ status: 200 });
   });
@@ -423,13 +419,16 @@ describe("a database that can't serve", () => {
     const missing = new URL(db.url);
     missing.pathname = "/no_such_database";
     const through = (connectionString: string, fetchEndpoint = neon.endpoint) =>
-      createApp({
-        config: parseEnv({ DATABASE_URL: connectionString, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET }),
-        registry: testRegistry(),
-        log: (line) => lines.push(line),
-        clock: () => 0,
-        database: () => neonDatabase({ connectionString, fetchEndpoint, timeoutMs: TIMEOUT_MS }),
-      });
+      createApp(
+        ingressDeps(
+          { DATABASE_URL: connectionString, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET },
+          {
+            registry: testRegistry(),
+            log: (line) => lines.push(line),
+            database: () => neonDatabase({ connectionString, fetchEndpoint, timeoutMs: TIMEOUT_MS }),
+          },
+        ),
+      );
     const unavailable = { status: 503, body: { code: "database_unavailable" } };
     expect(await call(job, "complete", {}, through(db.url, "http://127.0.0.1:1/sql"))).toMatchObject(
       unavailable,

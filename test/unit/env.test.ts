@@ -21,7 +21,13 @@ test("everything set: parsed, with defaults", () => {
     },
     retention: {
       ok: true,
-      value: { completedSeconds: 86_400, failedSeconds: 259_200, deadLetterSeconds: 2_592_000 },
+      value: {
+        completedSeconds: 86_400,
+        failedSeconds: 259_200,
+        deadLetterSeconds: 2_592_000,
+        deliverySeconds: 604_800,
+        parkedDeliverySeconds: 604_800,
+      },
     },
   });
 });

@@ -33,8 +33,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const PACKAGES: Readonly<Record<string, RegExp>> = {
   "@neondatabase/serverless": /^shared\/db\/neon\.ts$/,
   hono: /^ingress\//,
-  valibot: /^ingress\/|^registry\.ts$/,
+  valibot: /^ingress\/|^(registry|sources)\.ts$/,
   "@noble/hashes": /^shared\/(signature|unique-key)\.ts$/,
+  "@marcbachmann/cel-js": /^shared\/cel\.ts$/,
   croner: /^shared\/registry\/cron-expression\.ts$/,
   canonicalize: /^shared\/unique-key\.ts$/,
   "@standard-schema/spec": /^shared\/registry\//,
@@ -103,6 +104,7 @@ describe("the tree", () => {
     ]);
     expect(filesThat(/"(DATABASE_URL|NEON_FETCH_ENDPOINT|AWA_[A-Z_]+)"/)).toEqual([
       "shared/env.ts",
+      "shared/source-env.ts",
       "shared/worker-env.ts",
     ]);
   });

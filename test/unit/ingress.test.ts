@@ -3,11 +3,11 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { createApp } from "../../src/ingress/app.ts";
 import { MAX_BODY_BYTES } from "../../src/ingress/body.ts";
 import { DatabaseError, type DatabaseErrorKind } from "../../src/shared/db/errors.ts";
-import { parseEnv } from "../../src/shared/env.ts";
 import { jsonLog } from "../../src/shared/log.ts";
 import { defineRegistry } from "../../src/shared/registry/define.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
 import { type FakeDatabase, fakeDatabase } from "../support/fake-database.ts";
+import { ingressDeps } from "../support/ingress.ts";
 
 const [SECRET, NEXT] = ["5a".repeat(32), "6b".repeat(32)];
 const DATABASE_URL = "postgres://user:hunter2@host/db";
@@ -21,13 +21,13 @@ beforeEach(() => {
 });
 
 function appWith(database: FakeDatabase, env: Record<string, string> = {}) {
-  return createApp({
-    config: parseEnv({ DATABASE_URL, AWA_CALLBACK_HMAC_SECRET: SECRET, ...env }),
-    registry,
-    log: jsonLog((line) => lines.push(line)),
-    clock: () => 0,
-    database: () => database,
-  });
+  const log = jsonLog((line) => lines.push(line));
+  return createApp(
+    ingressDeps(
+      { DATABASE_URL, AWA_CALLBACK_HMAC_SECRET: SECRET, ...env },
+      { registry, log, database: () => database },
+    ),
+  );
 }
 
 type Body = string | Uint8Array<ArrayBuffer> | ReadableStream;

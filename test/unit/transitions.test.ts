@@ -1,6 +1,13 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { applyCallback, applyCancel, type CallbackAction } from "../../src/shared/transitions.ts";
+import { celRules } from "../../src/shared/cel-rules.ts";
+import { NO_RULE_ENGINE } from "../../src/shared/rules.ts";
+import {
+  applyCallback,
+  applyCancel,
+  type CallbackAction,
+  decideByRules,
+} from "../../src/shared/transitions.ts";
 import { NOW, runningJob, waitingJob } from "../support/jobs.ts";
 
 const here = { now: NOW, keepsDeadLetters: true };
@@ -99,4 +106,33 @@ test("property: whatever is done to a job, the row that comes out is legal", () 
       }
     }),
   );
+});
+
+describe("what a payload comes to for a callback", () => {
+  const none = { rules: null, awaitedInAttempt: null };
+  const ruled = { rules: { onFail: "payload.bad", default: "ignore" }, awaitedInAttempt: null };
+  test("without rules: complete, or resume where a handler awaits it by its name", () => {
+    expect(decideByRules(1, none, null)).toEqual({ type: "complete", payload: 1 });
+    expect(decideByRules(1, { ...none, awaitedInAttempt: 2 }, celRules)).toEqual({
+      type: "resume",
+      payload: 1,
+    });
+  });
+  test("by its rules", () => {
+    const failed = {
+      type: "fail",
+      error: "callback failed: on_fail expression matched",
+      expression: "payload.bad",
+    };
+    expect(decideByRules({ bad: true }, ruled, celRules)).toEqual(failed);
+    expect(decideByRules({ bad: false }, ruled, celRules)).toMatchObject({ type: "ignore" });
+    const byDefault = { ...none, rules: { default: "fail" } };
+    expect(decideByRules(1, byDefault, celRules)).toEqual({
+      type: "fail",
+      error: "callback failed: default action",
+    });
+  });
+  test("C19 a build that evaluates no rules can't tell", () => {
+    expect(decideByRules(1, ruled, null)).toEqual({ type: "undecided", reason: NO_RULE_ENGINE });
+  });
 });

@@ -1,7 +1,7 @@
-import { runHooks } from "../../shared/registry/plan.ts";
 import { unreachable } from "../../shared/result.ts";
 import type { CallbackAction } from "../../shared/transitions.ts";
 import { type Resolution, resolveCallback } from "../../shared/use-cases/resolve-callback.ts";
+import { afterMove } from "../after-move.ts";
 import { type IngressContext, type IngressDeps, refuse, refuseNotPending } from "../context.ts";
 import { stateOnTheWire } from "../wire-states.ts";
 
@@ -13,11 +13,10 @@ export async function resolve(
 ): Promise<Response> {
   const id = c.get("callbackId");
   const resolution = await resolveCallback(c.get("database"), deps.registry, id, action);
-  note(deps, c, action, resolution);
+  note(c, action, resolution);
   switch (resolution.status) {
     case "moved":
-      observe(deps, c, resolution);
-      nudge(deps, c, resolution);
+      afterMove(deps, c, resolution);
       return c.json({ id: resolution.jobId, state: stateOnTheWire(resolution.state) });
     case "duplicate":
       return c.json({ id: resolution.jobId, state: stateOnTheWire(resolution.state), duplicate: true });
@@ -35,7 +34,7 @@ export async function resolve(
 }
 
 /** Adds to the request's log line what became of the callback. */
-function note({ log }: IngressDeps, c: IngressContext, action: CallbackAction, resolution: Resolution): void {
+function note(c: IngressContext, action: CallbackAction, resolution: Resolution): void {
   const entry = { ...c.get("entry"), action: action.type };
   c.set("entry", entry);
   if (resolution.status === "not_found") return;
@@ -46,35 +45,5 @@ function note({ log }: IngressDeps, c: IngressContext, action: CallbackAction, r
     kind,
     ...(status === "duplicate" && { duplicate: true }),
     ...(status === "follow_up_failed" && { reason: resolution.failure.reason }),
-    ...(status === "moved" && {
-      outcome: resolution.ended?.outcome ?? null,
-      followUpIds: resolution.followUps.map((followUp) => followUp.id),
-      deduplicated: resolution.deduplicated,
-    }),
   });
-  if (status === "moved" && !resolution.knownKind) {
-    const reason = "this build's registry doesn't know the kind: the job moved without follow-ups";
-    log({ level: "warn", event: "registry_drift", jobId, kind, reason });
-  }
-}
-
-function observe(
-  { registry, log }: IngressDeps,
-  c: IngressContext,
-  { ended, jobId, kind }: Resolution & { readonly status: "moved" },
-): void {
-  if (ended === null || registry.hooks(kind).length === 0) return;
-  c.executionCtx.waitUntil(
-    runHooks(registry, ended, (reason) => log({ level: "warn", event: "hook_failed", jobId, kind, reason })),
-  );
-}
-
-/** Has the jobs run that became due: follow-ups, and the job itself where it goes on. */
-function nudge(
-  { nudge: run }: IngressDeps,
-  c: IngressContext,
-  { dueIn }: Resolution & { readonly status: "moved" },
-): void {
-  if (run === undefined || dueIn.length === 0) return;
-  c.executionCtx.waitUntil(run(dueIn, (work) => c.executionCtx.waitUntil(work)));
 }

@@ -66,6 +66,7 @@ function kindOf(sqlState: string): DatabaseErrorKind {
       return "unavailable";
     case "40001":
     case "40P01":
+    case "AE002": // our own: raise_stale_delivery, in the migrations
       return "contended";
     case "3F000": // no such schema
     case "42P01": // no such table

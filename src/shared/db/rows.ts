@@ -49,7 +49,7 @@ export function decodeJob(row: Row): JobRow {
     createdAt: date(row, "created_at"),
     deadlineSeconds: nullable(row, "deadline_seconds", number),
     errors: records(row, "errors").map(attemptError),
-    metadata: metadata(row),
+    metadata: jsonObject(row, "metadata"),
     progress: json(row, "progress"),
     result: json(row, "result"),
     tags: texts(row, "tags"),
@@ -103,9 +103,10 @@ function states(row: Row, column: string): readonly JobState[] {
   return texts(row, column).map((state) => oneOf({ state }, "state", JOB_STATES));
 }
 
-function metadata(row: Row): JsonObject {
-  const value = json(row, "metadata");
-  return isJsonObject(value) ? value : wrongType("metadata", "an object");
+/** A jsonb column that holds an object. @throws Error where it is none */
+export function jsonObject(row: Row, column: string): JsonObject {
+  const value = json(row, column);
+  return isJsonObject(value) ? value : wrongType(column, "an object");
 }
 
 function attemptError(entry: Row): AttemptError {
@@ -114,6 +115,7 @@ function attemptError(entry: Row): AttemptError {
     attempt: number(entry, "attempt"),
     at: text(entry, "at"),
     ...(entry.terminal === true && { terminal: true }),
+    ...(typeof entry.expression === "string" && { expression: entry.expression }),
   };
 }
 

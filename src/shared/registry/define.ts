@@ -1,11 +1,13 @@
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { JobRow } from "../job.ts";
 import type { Outcome, OutcomeContext } from "../outcome.ts";
+import type { RuleEngine } from "../rules.ts";
 import { type EnqueueOptions, FOLLOW_UP, type FollowUp } from "./follow-up.ts";
 import type { Handler, HandlerOptions, QueueOptions, RegisteredHandler, RegisteredQueue } from "./handler.ts";
 import type { Kinds } from "./kinds.ts";
 import { whyNoDeadline, whyNoInteger, whyNoName } from "./options.ts";
 import { checkPeriodic, type PeriodicOptions, type RegisteredSchedule } from "./periodic.ts";
+import { checkSource, type RegisteredSource, type SourceOptions } from "./source.ts";
 
 export type { Kinds } from "./kinds.ts";
 
@@ -74,6 +76,12 @@ export interface RegistryView {
   queues(): readonly RegisteredQueue[];
   /** The periodic jobs of this build, in the order of their registration. */
   schedules(): readonly RegisteredSchedule[];
+  /** What rules of callbacks are evaluated with; `null`: this build has none. */
+  ruleEngine(): RuleEngine | null;
+  /** A source of webhooks by its name; `undefined` where this build has none of that name. */
+  source(name: string): RegisteredSource | undefined;
+  /** The sources of webhooks of this build, in the order of their registration. */
+  sources(): readonly RegisteredSource[];
 }
 
 /**
@@ -90,6 +98,8 @@ export class Registry<K extends Kinds> implements RegistryView {
   readonly #handlers = new Map<string, RegisteredHandler>();
   readonly #queues = new Map<string, RegisteredQueue>();
   readonly #schedules = new Map<string, RegisteredSchedule>();
+  readonly #sources = new Map<string, RegisteredSource>();
+  #ruleEngine: RuleEngine | null = null;
 
   constructor(kinds: K) {
     this.kinds = kinds;
@@ -202,6 +212,29 @@ export class Registry<K extends Kinds> implements RegistryView {
     return this;
   }
 
+  /**
+   * Accepts the webhooks of a provider, at `/webhooks/<name>` and `/webhooks/<name>/<callback id>`.
+   *
+   * @param name 1 to 200 letters, digits and . _ ~ -: it stands in the URL, and in the database beside every delivery
+   * @throws Error where the name is taken or wrong, or something in the options is
+   * @example
+   * registry.webhook("github", { scheme: github(), secret: "GITHUB_WEBHOOK_SECRET", headers: ["x-github-event"],
+   *   payload: v.object({ … }), callback: ({ payload }) => ({ correlationKey: … }), meaning: ({ payload }) => … });
+   */
+  webhook<S extends StandardSchemaV1>(name: string, options: SourceOptions<S>): this {
+    if (this.#sources.has(name)) throw new Error(`the source is registered already: ${name}`);
+    const checked = checkSource(name, options);
+    if (!checked.ok) throw new Error(`source ${name}: ${checked.error}`);
+    this.#sources.set(name, checked.value);
+    return this;
+  }
+
+  /** Lets callbacks have rules: `registry.withRules(celRules)`, with `celRules` from src/shared/cel-rules.ts. */
+  withRules(engine: RuleEngine): this {
+    this.#ruleEngine = engine;
+    return this;
+  }
+
   knows(kind: string): boolean {
     return Object.hasOwn(this.kinds, kind);
   }
@@ -232,6 +265,15 @@ export class Registry<K extends Kinds> implements RegistryView {
   }
   schedules(): readonly RegisteredSchedule[] {
     return [...this.#schedules.values()];
+  }
+  ruleEngine(): RuleEngine | null {
+    return this.#ruleEngine;
+  }
+  source(name: string): RegisteredSource | undefined {
+    return this.#sources.get(name);
+  }
+  sources(): readonly RegisteredSource[] {
+    return [...this.#sources.values()];
   }
 
   #addClosure<A, O extends Outcome>(kind: string, outcome: O, closure: TypedClosure<A, O>): this {

@@ -2,6 +2,7 @@ import type { Bindings } from "../env.ts";
 import type { CallbackId, JobId } from "../ids.ts";
 import type { JobRow } from "../job.ts";
 import type { Json, JsonObject } from "../json.ts";
+import type { Wait } from "../wait.ts";
 import type { FollowUp } from "./follow-up.ts";
 
 /**
@@ -68,12 +69,12 @@ export interface RegisteredCallback {
   readonly callbackUrl: string | null;
   /** For the X-Awa-Signature header; `null` where no secret is configured. */
   readonly signature: string | null;
+  /** Where its source's provider sends the webhooks of this callback; `null` where it has no source, or no base URL is configured. */
+  readonly webhookUrl: string | null;
 }
 
 /** What a handler waits for. */
-export interface AwaitOptions {
-  /** In seconds, above 0 and up to a year. Default 3600. */
-  readonly timeoutSeconds?: number;
+export interface AwaitOptions extends Omit<Wait, "name"> {
   /**
    * Tells the outside world, once the callback is registered and before the job is parked. It isn't called again when the handler
    * runs again after the callback. After a crash it may be: give the outside world an idempotency key.
@@ -110,14 +111,12 @@ export interface HandlerContext<A = unknown> {
   flushProgress(): Promise<void>;
 
   /**
-   * Registers a callback, for a handler that then returns {@link waitForCallback}. A second one supersedes the first.
+   * Registers a callback, for a handler that then returns {@link waitForCallback}. A second one supersedes the first. A webhook that came
+   * early for its correlation key resolves it in the same transaction.
    *
    * @throws StaleAttemptError where the job isn't this attempt's any more
    */
-  registerCallback(options?: {
-    readonly timeoutSeconds?: number;
-    readonly name?: string;
-  }): Promise<RegisteredCallback>;
+  registerCallback(options?: Wait): Promise<RegisteredCallback>;
   /** Takes the registered callback back. @returns whether there was one, pending, of this attempt */
   cancelCallback(): Promise<boolean>;
   /**

@@ -6,15 +6,21 @@ export interface Retention {
   readonly completedSeconds: number;
   /** Failed jobs that are no dead letters, and cancelled ones. */
   readonly failedSeconds: number;
-  /** Dead letters, and abandoned rescue follow-ups. */
+  /** Dead letters, abandoned rescue follow-ups, and deliveries that were late or failed. */
   readonly deadLetterSeconds: number;
+  /** Deliveries that were resolved or ignored. Longer than any provider goes on retrying: a redelivery is known by them. */
+  readonly deliverySeconds: number;
+  /** Deliveries that came before their callback, which may still come. */
+  readonly parkedDeliverySeconds: number;
 }
 
-/** The reference's: a day, three days, thirty days. */
+/** The reference's: a day, three days, thirty days. And a week for deliveries: providers retry for three days, some for a week. */
 export const DEFAULT_RETENTION: Retention = {
   completedSeconds: 24 * 3600,
   failedSeconds: 72 * 3600,
   deadLetterSeconds: 30 * 24 * 3600,
+  deliverySeconds: 7 * 24 * 3600,
+  parkedDeliverySeconds: 7 * 24 * 3600,
 };
 
 /** Rows of each sort that one statement deletes at the most. */
@@ -25,6 +31,9 @@ export interface Deleted {
   readonly failedOrCancelled: number;
   readonly deadLetters: number;
   readonly abandonedFollowUps: number;
+  readonly doneDeliveries: number;
+  readonly parkedDeliveries: number;
+  readonly lateOrFailedDeliveries: number;
 }
 
 /**
@@ -40,12 +49,17 @@ export function deleteIfKeptLongEnough(retention: Retention): Statement<Deleted>
       retention.failedSeconds,
       retention.deadLetterSeconds,
       RETENTION_PAGE_ROWS,
+      retention.deliverySeconds,
+      retention.parkedDeliverySeconds,
     ],
     decode: ([row = {}]) => ({
       completed: number(row, "completed"),
       failedOrCancelled: number(row, "failed_or_cancelled"),
       deadLetters: number(row, "dead_letters"),
       abandonedFollowUps: number(row, "abandoned_follow_ups"),
+      doneDeliveries: number(row, "done_deliveries"),
+      parkedDeliveries: number(row, "parked_deliveries"),
+      lateOrFailedDeliveries: number(row, "late_or_failed_deliveries"),
     }),
   };
 }
@@ -70,6 +84,17 @@ function deleteSql(ended: string, since: string, column: string, parameter: stri
   RETURNING id`;
 }
 
+function deleteDeliveriesSql(states: string, parameter: string): string {
+  return `
+  DELETE FROM awa_edge.deliveries WHERE id = ANY (ARRAY (
+    SELECT d.id FROM awa_edge.deliveries d
+    WHERE d.${states} AND d.received_at < now() - make_interval(secs => ${parameter}::double precision)
+    ORDER BY d.received_at
+    LIMIT $4::int
+    FOR UPDATE SKIP LOCKED))
+  RETURNING id`;
+}
+
 const SQL = `
 WITH completed AS (${deleteSql("j.state = 'completed'", "finalized_at", "completed_retention_seconds", "$1")}
 ), failed_or_cancelled AS (${deleteSql("j.state IN ('failed', 'cancelled') AND j.dead_lettered_at IS NULL", "finalized_at", "failed_retention_seconds", "$2")}
@@ -82,8 +107,14 @@ WITH completed AS (${deleteSql("j.state = 'completed'", "finalized_at", "complet
     LIMIT $4::int
     FOR UPDATE SKIP LOCKED))
   RETURNING id
+), done_deliveries AS (${deleteDeliveriesSql("state IN ('resolved', 'ignored')", "$5")}
+), parked_deliveries AS (${deleteDeliveriesSql("state = 'parked'", "$6")}
+), late_or_failed_deliveries AS (${deleteDeliveriesSql("state IN ('late', 'failed')", "$3")}
 )
 SELECT (SELECT count(*) FROM completed) AS completed,
   (SELECT count(*) FROM failed_or_cancelled) AS failed_or_cancelled,
   (SELECT count(*) FROM dead_letters) AS dead_letters,
-  (SELECT count(*) FROM abandoned) AS abandoned_follow_ups`;
+  (SELECT count(*) FROM abandoned) AS abandoned_follow_ups,
+  (SELECT count(*) FROM done_deliveries) AS done_deliveries,
+  (SELECT count(*) FROM parked_deliveries) AS parked_deliveries,
+  (SELECT count(*) FROM late_or_failed_deliveries) AS late_or_failed_deliveries`;

@@ -1,6 +1,7 @@
 import type { Statement } from "../port.ts";
 import { nullable, number } from "../rows.ts";
 import { PLACE } from "./claim-jobs.ts";
+import { dueSql } from "./manage-deliveries.ts";
 import { HEARTBEAT_STALE_SECONDS } from "./rescue-jobs.ts";
 
 /** What should be zero or `null` after a tick. Ages in seconds; `null`: there is none. */
@@ -15,6 +16,12 @@ export interface Backlog {
   readonly unknownRescueFollowUps: number;
   /** Rescue follow-ups that failed too often and now need a person. */
   readonly abandonedRescueFollowUps: number;
+  /** Deliveries that the tick is about to try again. */
+  readonly dueDeliveries: number;
+  /** Deliveries that failed too often and now need a person. */
+  readonly abandonedDeliveries: number;
+  /** The early delivery that has been waiting for its callback for longest. */
+  readonly oldestParkedDeliverySeconds: number | null;
 }
 
 /**
@@ -22,14 +29,16 @@ export interface Backlog {
  *
  * @param followUpKinds the kinds with a `rescued` follow-up in this build
  * @param queues the queues that this build runs
+ * @param sources the sources of webhooks that this build has
  */
 export function measureBacklog(
   followUpKinds: readonly string[],
   queues: readonly string[],
+  sources: readonly string[],
 ): Statement<Backlog> {
   return {
     text: SQL,
-    values: [followUpKinds, queues],
+    values: [followUpKinds, queues, sources],
     decode: ([row = {}]) => ({
       oldestStaleHeartbeatSeconds: nullable(row, "heartbeat", number),
       oldestOverrunDeadlineSeconds: nullable(row, "deadline", number),
@@ -38,6 +47,9 @@ export function measureBacklog(
       oldestDueJobSeconds: nullable(row, "due_job", number),
       unknownRescueFollowUps: number(row, "unknown"),
       abandonedRescueFollowUps: number(row, "abandoned"),
+      dueDeliveries: number(row, "due_deliveries"),
+      abandonedDeliveries: number(row, "abandoned_deliveries"),
+      oldestParkedDeliverySeconds: nullable(row, "parked_delivery", number),
     }),
   };
 }
@@ -62,4 +74,7 @@ SELECT
     WHERE q.paused_at IS NULL) AS due_job,
   (SELECT count(*) FROM awa_edge.rescue_followups
     WHERE abandoned_at IS NULL AND kind <> ALL ($1::text[])) AS unknown,
-  (SELECT count(*) FROM awa_edge.rescue_followups WHERE abandoned_at IS NOT NULL) AS abandoned`;
+  (SELECT count(*) FROM awa_edge.rescue_followups WHERE abandoned_at IS NOT NULL) AS abandoned,
+  (SELECT count(*) FROM awa_edge.deliveries d WHERE ${dueSql("$3")}) AS due_deliveries,
+  (SELECT count(*) FROM awa_edge.deliveries WHERE state = 'failed' AND next_attempt_at IS NULL) AS abandoned_deliveries,
+  (SELECT ${seconds("min(received_at)")} FROM awa_edge.deliveries WHERE state = 'parked') AS parked_delivery`;

@@ -4,7 +4,7 @@ import type { Json } from "../../json.ts";
 import type { Outcome } from "../../outcome.ts";
 import type { JobInsert } from "../../registry/job-insert.ts";
 import type { Move } from "../../transitions.ts";
-import type { SqlValue, Statement } from "../port.ts";
+import type { Row, SqlValue, Statement } from "../port.ts";
 import {
   decodeInsertedJobs,
   encodeJobInserts,
@@ -28,6 +28,15 @@ export interface CallbackResolution {
   readonly state: "completed" | "failed" | "retried" | "resumed" | "cancelled";
   readonly payload: Json | undefined;
   readonly error: string | null;
+}
+
+/** What a move is going to write, and the guard that it was planned for. */
+export interface PlannedMove {
+  readonly guard: MoveGuard;
+  readonly move: Move;
+  readonly resolution: CallbackResolution;
+  readonly followUps: readonly JobInsert[];
+  readonly now: Date;
 }
 
 /** `moved: false`: stale, nothing was changed and nothing enqueued. */
@@ -61,13 +70,17 @@ export function moveIfUnchanged(
   mover: Mover = "somebody_else",
 ): Statement<MoveResult> {
   return {
-    text: `${SQL}\nSELECT ${REPORT}\nFROM moved`,
-    values: valuesOf(guard, move, resolution, followUps, now, mover),
-    decode: ([row]) =>
-      row === undefined
-        ? { moved: false }
-        : { moved: true, followUps: decodeInsertedJobs(row, "follow_ups") },
+    text: `${MOVE_SQL}\nSELECT ${MOVE_REPORT}\nFROM moved`,
+    values: moveValues(guard, move, resolution, followUps, now, mover),
+    decode: decodeMove,
   };
+}
+
+/** Reads the one row of a move, or none. */
+export function decodeMove([row]: readonly Row[]): MoveResult {
+  return row === undefined
+    ? { moved: false }
+    : { moved: true, followUps: decodeInsertedJobs(row, "follow_ups") };
 }
 
 /**
@@ -81,14 +94,15 @@ export function moveOrRaise(
   now: Date,
 ): Statement<void> {
   return {
-    text: `${SQL}\nSELECT ${REPORT}, CASE WHEN NOT EXISTS (SELECT FROM moved)
+    text: `${MOVE_SQL}\nSELECT ${MOVE_REPORT}, CASE WHEN NOT EXISTS (SELECT FROM moved)
   THEN awa_edge.raise_stale_attempt($1::bigint, $3::bigint) END AS stale`,
-    values: valuesOf(guard, move, resolution, followUps, now, "its_attempt"),
+    values: moveValues(guard, move, resolution, followUps, now, "its_attempt"),
     decode: () => undefined,
   };
 }
 
-function valuesOf(
+/** The parameters of {@link MOVE_SQL}. */
+export function moveValues(
   guard: MoveGuard,
   { job, ended, error }: Move,
   resolution: CallbackResolution | null,
@@ -124,7 +138,11 @@ function valuesOf(
   ];
 }
 
-const SQL = `
+/** The parameters that {@link MOVE_SQL} takes: what a statement adds to it counts on from here. */
+export const MOVE_PARAMETERS = 21;
+
+/** The parts of {@link moveIfUnchanged}, for a statement that does more; `moved` has the job, or nothing. */
+export const MOVE_SQL = `
 WITH moved AS (
   UPDATE awa_edge.jobs SET
     state = $5::text,
@@ -172,5 +190,6 @@ WITH moved AS (
   FROM moved WHERE $2::text = 'running' AND moved.state <> 'running' AND NOT $21::boolean
 )`;
 
-const REPORT = `${insertedJobsSql("follow_up")} AS follow_ups, (SELECT count(*) FROM wake_up) AS woken,
+/** What a move reports, one row for each of `moved`: {@link decodeMove}. */
+export const MOVE_REPORT = `${insertedJobsSql("follow_up")} AS follow_ups, (SELECT count(*) FROM wake_up) AS woken,
   (SELECT count(*) FROM told) AS told`;

@@ -9,14 +9,18 @@ import {
   jobColumns,
   jobId,
   json,
+  jsonObject,
   nullable,
+  number,
   oneOf,
   runLease,
   text,
 } from "../rows.ts";
 
-const CALLBACK_COLUMNS =
-  "id job_id run_lease name state timeout_at created_at resolved_at resolved_to payload error".split(" ");
+const CALLBACK_COLUMNS = [
+  ..."id job_id run_lease name state timeout_at created_at resolved_at resolved_to payload error".split(" "),
+  ..."source correlation_key rules awaited_in_attempt".split(" "),
+];
 
 /** Everything that a callback's resolution is planned from. */
 export interface CallbackReading {
@@ -80,5 +84,9 @@ export function decodeCallback(row: Row): CallbackRow {
     resolvedTo: nullable(row, "callback__resolved_to", (r, column) => oneOf(r, column, JOB_STATES)),
     payload: json(row, "callback__payload"),
     error: nullable(row, "callback__error", text),
+    source: nullable(row, "callback__source", text),
+    correlationKey: nullable(row, "callback__correlation_key", text),
+    rules: nullable(row, "callback__rules", jsonObject),
+    awaitedInAttempt: nullable(row, "callback__awaited_in_attempt", number),
   };
 }

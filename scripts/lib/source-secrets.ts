@@ -1,0 +1,26 @@
+import { randomBytes } from "node:crypto";
+import type { RegisteredSource } from "../../src/shared/registry/source.ts";
+
+/** What a secret can look like: most schemes take any text, some base64 after a prefix, some hexadecimal digits. */
+const FORMS = [
+  () => `whsec_${randomBytes(24).toString("base64")}`,
+  () => randomBytes(32).toString("hex"),
+] as const;
+
+/**
+ * Random values for the variables that sources need, by name, so that they can be tried with `npm run sign`. A source whose secret is
+ * its provider's public key, in a form of its own, gets none.
+ */
+export function randomSecrets(sources: readonly RegisteredSource[]): ReadonlyMap<string, string> {
+  const values = new Map<string, string>();
+  for (const { scheme, secret } of sources) {
+    const variables = Object.fromEntries(
+      scheme.variables.map((name) => [name, values.get(name) ?? randomBytes(16).toString("hex")]),
+    );
+    for (const [name, value] of Object.entries(variables)) values.set(name, value);
+    if (secret === null || values.has(secret)) continue;
+    const value = FORMS.map((form) => form()).find((candidate) => scheme.ready([candidate], variables).ok);
+    if (value !== undefined) values.set(secret, value);
+  }
+  return values;
+}
