@@ -2,9 +2,13 @@ import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
 import { countRoundTrips } from "../../src/shared/db/port.ts";
-import { moveForDelivery } from "../../src/shared/db/statements/record-delivery.ts";
+import {
+  lockTarget,
+  moveForDelivery,
+  recordUnlessPending,
+} from "../../src/shared/db/statements/record-delivery.ts";
 import { useTestDatabase } from "../support/database.ts";
-import { deliver, deliveriesIn, toReceive } from "../support/deliver.ts";
+import { deliver, deliveriesIn, type Event, toReceive } from "../support/deliver.ts";
 import { claim, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { registryWithSources } from "../support/sources.ts";
@@ -30,6 +34,18 @@ let n = 0;
 /** A job of the kind `order` that waits for the shop's event with this key. */
 const parkFor = (correlationKey: string, more = {}) =>
   client.park("order", { n: ++n }, { source: "shop", correlationKey, ...more });
+/** Parks an event for a callback that isn't there, in a transaction that is still open. */
+async function parkUncommitted(event: Event) {
+  const { delivery, interpretation } = toReceive(registry, event);
+  const { meaning, target } = interpretation.ok ? interpretation.value : expect.fail();
+  if (target === null) return expect.fail();
+  const parker = await holdTransaction(pool());
+  await parker.run(lockTarget("shop", target));
+  const record = { delivery, meaning, target, jobId: null, reason: null, error: null };
+  const parked = recordUnlessPending("shop", target, false, { ...record, state: "parked" });
+  expect(await parker.run(parked)).toBe(true);
+  return parker;
+}
 const COMPLETED = ["waiting_for_callback after", "completed after", "completed once"];
 
 describe("an event for a pending callback", () => {
@@ -328,24 +344,7 @@ describe("a race of an event with the registration of its callback", () => {
   };
 
   test("the event parks first: the registration waits for it, and takes it along", async () => {
-    const { lockTarget, recordUnlessPending } = await import(
-      "../../src/shared/db/statements/record-delivery.ts"
-    );
-    const { delivery, interpretation } = toReceive(registry, event);
-    const { meaning, target } = interpretation.ok ? interpretation.value : expect.fail();
-    if (target === null) return expect.fail();
-    const parker = await holdTransaction(pool());
-    await parker.run(lockTarget("shop", target));
-    const record = {
-      delivery,
-      meaning,
-      target,
-      state: "parked",
-      jobId: null,
-      reason: null,
-      error: null,
-    } as const;
-    expect(await parker.run(recordUnlessPending("shop", target, false, record))).toBe(true);
+    const parker = await parkUncommitted(event);
     const registering = parkFor("k");
     await untilBlocked(pool());
     await parker.commit();
@@ -437,25 +436,8 @@ describe("a callback registered in the application's own transaction", () => {
   });
 
   test("the event parks while it is registered, uncommitted: the registration waits, and has the tick look", async () => {
-    const { lockTarget, recordUnlessPending } = await import(
-      "../../src/shared/db/statements/record-delivery.ts"
-    );
     const statement = await prepare("k");
-    const { delivery, interpretation } = toReceive(registry, { told: { key: "k", does: "complete" } });
-    const { meaning, target } = interpretation.ok ? interpretation.value : expect.fail();
-    if (target === null) return expect.fail();
-    const parker = await holdTransaction(pool());
-    await parker.run(lockTarget("shop", target));
-    const record = {
-      delivery,
-      meaning,
-      target,
-      state: "parked",
-      jobId: null,
-      reason: null,
-      error: null,
-    } as const;
-    await parker.run(recordUnlessPending("shop", target, false, record));
+    const parker = await parkUncommitted({ told: { key: "k", does: "complete" } });
     const registering = database.query(statement);
     await untilBlocked(pool());
     await parker.commit();

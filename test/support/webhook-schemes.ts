@@ -1,49 +1,44 @@
 import { expect } from "vitest";
-import { hmac } from "../../src/shared/webhooks/hmac.ts";
+import type { ReadyScheme, WebhookRequest, WebhookScheme } from "../../src/shared/webhooks/scheme.ts";
 import {
   adyen,
   adyenPlatform,
-  lemonSqueezy,
-  paddle,
-  shopify,
-  square,
-  stripe,
-} from "../../src/shared/webhooks/presets/commerce.ts";
-import {
-  discord,
-  intercom,
-  mailgun,
-  meta,
-  sendgrid,
-  slack,
-  twitch,
-  zoom,
-} from "../../src/shared/webhooks/presets/messaging.ts";
-import {
-  clerk,
-  openai,
-  replicate,
-  resend,
-  standardWebhooks,
-  svix,
-} from "../../src/shared/webhooks/presets/standard-webhooks.ts";
-import { awa, sharedHeader } from "../../src/shared/webhooks/presets/tokens.ts";
-import {
+  awa,
   calcom,
   calendly,
+  clerk,
+  discord,
   docusign,
   github,
+  hmac,
   hubspot,
   hubspotV1,
   hubspotV2,
+  intercom,
+  lemonSqueezy,
   linear,
+  mailgun,
+  meta,
   mux,
+  openai,
+  paddle,
+  replicate,
+  resend,
+  sendgrid,
   sentry,
+  sharedHeader,
+  shopify,
+  slack,
+  square,
+  standardWebhooks,
+  stripe,
+  svix,
+  twitch,
   typeform,
   vercel,
   workos,
-} from "../../src/shared/webhooks/presets/tools.ts";
-import type { ReadyScheme, WebhookRequest, WebhookScheme } from "../../src/shared/webhooks/scheme.ts";
+  zoom,
+} from "../../src/webhooks.ts";
 import type { Vector } from "./webhook-vectors.ts";
 
 /** One of the engine's schemes, under the name that the vectors have for it. */

@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import type { WebhookRequest } from "../../src/shared/webhooks/scheme.ts";
+import type { VerifyContext, WebhookRequest } from "../../src/shared/webhooks/scheme.ts";
 
 /** One known answer of test/vectors/webhooks.json: a request and what is to become of it. */
 export interface Vector {
@@ -62,6 +62,30 @@ export function requestOf(vector: Vector): WebhookRequest {
 /** The time at which a vector arrives; any time, where it doesn't matter. */
 export function nowOf(vector: Vector): Date {
   return new Date((vector.timestamp_now ?? 1_700_000_000) * 1000);
+}
+
+/** A time, and pages that can be fetched, by URL; the others aren't there. `calls` are the URLs that were asked for. */
+export function contextServing(
+  now: Date,
+  pages: Readonly<Record<string, string>>,
+): VerifyContext & { readonly calls: string[] } {
+  const calls: string[] = [];
+  return {
+    now,
+    calls,
+    async fetch({ url }) {
+      calls.push(url);
+      return new Response(pages[url] ?? null, { status: url in pages ? 200 : 404 });
+    },
+  };
+}
+
+/** A request with another value of a header; `null`: without it. */
+export function withHeader(request: WebhookRequest, name: string, value: string | null): WebhookRequest {
+  const headers = new Headers(request.headers);
+  if (value === null) headers.delete(name);
+  else headers.set(name, value);
+  return { ...request, headers };
 }
 
 function bodyOf(vector: Vector): Uint8Array<ArrayBuffer> {

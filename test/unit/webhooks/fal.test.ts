@@ -2,7 +2,14 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { fal } from "../../../src/shared/webhooks/fal.ts";
 import type { VerifyContext, WebhookRequest } from "../../../src/shared/webhooks/scheme.ts";
-import { nowOf, requestOf, type Vector, vectors } from "../../support/webhook-vectors.ts";
+import {
+  contextServing,
+  nowOf,
+  requestOf,
+  type Vector,
+  vectors,
+  withHeader,
+} from "../../support/webhook-vectors.ts";
 
 const JWKS_URL = "https://rest.fal.ai/.well-known/jwks.json";
 const SIGNATURE = "X-Fal-Webhook-Signature";
@@ -14,24 +21,8 @@ function readyFal(scheme = fal()) {
 }
 
 /** A vector's time and keys. `calls` counts how often they were asked for. */
-function contextOf(vector: Vector, now = nowOf(vector)): VerifyContext & { readonly calls: string[] } {
-  const calls: string[] = [];
-  return {
-    now,
-    calls,
-    async fetch({ url }) {
-      calls.push(url);
-      return url === JWKS_URL ? Response.json(vector.jwks) : new Response(null, { status: 404 });
-    },
-  };
-}
-
-function withHeader(request: WebhookRequest, name: string, value: string | null): WebhookRequest {
-  const headers = new Headers(request.headers);
-  if (value === null) headers.delete(name);
-  else headers.set(name, value);
-  return { ...request, headers };
-}
+const contextOf = (vector: Vector, now = nowOf(vector)) =>
+  contextServing(now, { [JWKS_URL]: JSON.stringify(vector.jwks) });
 
 const cases = vectors.filter(({ scheme }) => scheme === "fal");
 const valid = cases.filter(({ expect }) => expect === "valid");

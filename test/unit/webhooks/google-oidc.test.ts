@@ -1,8 +1,15 @@
 import fc from "fast-check";
 import { beforeAll, describe, expect, test } from "vitest";
 import { googleOidc } from "../../../src/shared/webhooks/google-oidc.ts";
-import type { VerifyContext, WebhookRequest, WebhookScheme } from "../../../src/shared/webhooks/scheme.ts";
-import { nowOf, requestOf, type Vector, vectors } from "../../support/webhook-vectors.ts";
+import type { WebhookRequest, WebhookScheme } from "../../../src/shared/webhooks/scheme.ts";
+import {
+  contextServing,
+  nowOf,
+  requestOf,
+  type Vector,
+  vectors,
+  withHeader,
+} from "../../support/webhook-vectors.ts";
 
 const JWKS_URL = "https://www.googleapis.com/oauth2/v3/certs";
 const EXPECTED = { audience: "https://example.com/hook", email: "push@proj.iam.gserviceaccount.com" };
@@ -15,26 +22,11 @@ function readyFor(scheme: WebhookScheme = googleOidc(EXPECTED)) {
   return ready.value;
 }
 
-/** A time, and Google's keys. `calls` counts how often they were asked for. */
-function contextOf(jwks: unknown, now: Date): VerifyContext & { readonly calls: string[] } {
-  const calls: string[] = [];
-  return {
-    now,
-    calls,
-    async fetch({ url }) {
-      calls.push(url);
-      return url === JWKS_URL ? Response.json(jwks) : new Response(null, { status: 404 });
-    },
-  };
-}
+const contextOf = (jwks: unknown, now: Date) => contextServing(now, { [JWKS_URL]: JSON.stringify(jwks) });
 const contextOfVector = (vector: Vector) => contextOf(vector.jwks, nowOf(vector));
 
-function withToken(request: WebhookRequest, authorization: string | null): WebhookRequest {
-  const headers = new Headers(request.headers);
-  if (authorization === null) headers.delete("Authorization");
-  else headers.set("Authorization", authorization);
-  return { ...request, headers };
-}
+const withToken = (request: WebhookRequest, authorization: string | null) =>
+  withHeader(request, "Authorization", authorization);
 
 const cases = vectors.filter(({ scheme }) => scheme === "pubsub-oidc");
 const valid = cases.filter(({ expect }) => expect === "valid");

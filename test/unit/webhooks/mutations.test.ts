@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { WebhookRequest } from "../../../src/shared/webhooks/scheme.ts";
 import { accepts, ENTRIES, entryOf, JUNK, readyWith, schemeOf } from "../../support/webhook-schemes.ts";
-import { nowOf, requestOf, type Vector, vectors } from "../../support/webhook-vectors.ts";
+import { nowOf, requestOf, type Vector, vectors, withHeader } from "../../support/webhook-vectors.ts";
 
 /** Headers that are neither signed nor the signature. */
 const UNSIGNED = [
@@ -47,18 +47,6 @@ const readHeaders = (vector: Vector) =>
   Object.keys(vector.headers).filter((name) => !UNSIGNED.includes(name.toLowerCase()));
 
 /** The same request with some headers otherwise; `null`: without it. */
-function withHeaders(
-  request: WebhookRequest,
-  changed: Readonly<Record<string, string | null>>,
-): WebhookRequest {
-  const headers = new Headers(request.headers);
-  for (const [name, value] of Object.entries(changed)) {
-    if (value === null) headers.delete(name);
-    else headers.set(name, value);
-  }
-  return { ...request, headers };
-}
-
 function changedAt(bytes: Uint8Array, at: number): Uint8Array<ArrayBuffer> {
   const changed = Uint8Array.from(bytes);
   changed[at] = (changed[at] ?? 0) ^ 1;
@@ -98,7 +86,7 @@ describe("refused where", () => {
           (char, i) => `${value.slice(0, i)}${char === "0" ? "1" : "0"}${value.slice(i + 1)}`,
         );
         return [null, ...others, ...changed].map(
-          (other) => [`${name}: ${other}`, withHeaders(request, { [name]: other })] as const,
+          (other) => [`${name}: ${other}`, withHeader(request, name, other)] as const,
         );
       });
       await refusesAll(vector, forged);

@@ -1,8 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { paypal } from "../../../src/shared/webhooks/paypal.ts";
-import type { VerifyContext, WebhookRequest, WebhookScheme } from "../../../src/shared/webhooks/scheme.ts";
-import { nowOf, requestOf, type Vector, vectors } from "../../support/webhook-vectors.ts";
+import type { WebhookRequest, WebhookScheme } from "../../../src/shared/webhooks/scheme.ts";
+import {
+  contextServing,
+  nowOf,
+  requestOf,
+  type Vector,
+  vectors,
+  withHeader,
+} from "../../support/webhook-vectors.ts";
 
 const [SIGNATURE, CERTIFICATE] = ["PAYPAL-TRANSMISSION-SIG", "PAYPAL-CERT-URL"];
 const cases = vectors.filter(({ scheme }) => scheme === "paypal");
@@ -19,24 +26,7 @@ function readyFor(webhookIds: readonly string[] = [WEBHOOK_ID], scheme: WebhookS
 }
 
 /** A vector's time and certificates. `calls` counts how often they were asked for. */
-function contextOf({ certs = {}, ...vector }: Vector): VerifyContext & { readonly calls: string[] } {
-  const calls: string[] = [];
-  return {
-    now: nowOf(vector),
-    calls,
-    async fetch({ url }) {
-      calls.push(url);
-      return new Response(certs[url] ?? null, { status: url in certs ? 200 : 404 });
-    },
-  };
-}
-
-function withHeader(request: WebhookRequest, name: string, value: string | null): WebhookRequest {
-  const headers = new Headers(request.headers);
-  if (value === null) headers.delete(name);
-  else headers.set(name, value);
-  return { ...request, headers };
-}
+const contextOf = ({ certs = {}, ...vector }: Vector) => contextServing(nowOf(vector), certs);
 
 const refused = { ok: false, error: expect.objectContaining({ status: "refused" }) };
 const unavailable = { ok: false, error: expect.objectContaining({ status: "unavailable" }) };

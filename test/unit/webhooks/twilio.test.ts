@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { WebhookRequest, WebhookScheme } from "../../../src/shared/webhooks/scheme.ts";
 import { twilio } from "../../../src/shared/webhooks/twilio.ts";
-import { nowOf, requestOf, vectors } from "../../support/webhook-vectors.ts";
+import { nowOf, requestOf, vectors, withHeader } from "../../support/webhook-vectors.ts";
 
 const SIGNATURE = "X-Twilio-Signature";
 const FORM = { "Content-Type": "application/x-www-form-urlencoded" };
@@ -19,13 +19,6 @@ const context = {
   now: new Date(0),
   fetch: () => Promise.reject(new Error("nothing is to be fetched")),
 };
-
-function withHeader(request: WebhookRequest, name: string, value: string | null): WebhookRequest {
-  const headers = new Headers(request.headers);
-  if (value === null) headers.delete(name);
-  else headers.set(name, value);
-  return { ...request, headers };
-}
 
 const cases = vectors.filter(({ scheme }) => scheme === "twilio");
 const valid = cases.filter(({ expect }) => expect === "valid");
