@@ -2,6 +2,7 @@ import type { Bindings } from "../../src/shared/env.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 import { parseSources } from "../../src/shared/source-env.ts";
 import { WEBHOOK_PATH } from "../../src/shared/wait.ts";
+import { signWebhook } from "../../src/shared/webhooks/sign.ts";
 
 /** One webhook to be signed, for trying things by hand. */
 export interface WebhookDraft {
@@ -35,13 +36,8 @@ export async function signedCurl(
     throw new Error(`The registry has no source ${source}. It has: ${names.join(", ") || "none"}.`);
   }
   if (!configured.scheme.ok) throw new Error(configured.scheme.error);
-  const { sign } = configured.scheme.value;
-  if (sign === undefined) {
-    throw new Error(
-      `${configured.source.scheme.name} signs with a key that only its provider has: have it send a test event.`,
-    );
-  }
-  const request = await sign(
+  const request = await signWebhook(
+    configured.scheme.value,
     {
       method: "POST",
       url: `${baseUrl}${WEBHOOK_PATH}/${source}${callbackId === undefined ? "" : `/${callbackId}`}`,
@@ -53,6 +49,11 @@ export async function signedCurl(
     },
     { now, id: deliveryId },
   );
+  if (request === null) {
+    throw new Error(
+      `${configured.source.scheme.name} signs with a key that only its provider has: have it send a test event.`,
+    );
+  }
   const lines = [
     `curl -i -X POST ${quoted(request.url)}`,
     ...[...request.headers].map(([name, value]) => `  -H ${quoted(`${name}: ${value}`)}`),

@@ -1,6 +1,7 @@
 import type { Bindings } from "../../src/shared/env.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 import { parseSources } from "../../src/shared/source-env.ts";
+import { signWebhook } from "../../src/shared/webhooks/sign.ts";
 
 /** Secrets for the example's sources. */
 export const SOURCE_SECRETS = {
@@ -29,9 +30,10 @@ export async function signed(
   origin = "http://localhost",
 ): Promise<Request> {
   const scheme = parseSources(SOURCE_SECRETS, registry.sources()).get(source)?.scheme;
-  if (scheme?.ok !== true || scheme.value.sign === undefined) throw new Error(`can't sign for ${source}`);
+  if (scheme?.ok !== true) throw new Error(`can't sign for ${source}`);
   const url = `${origin}/webhooks/${source}${callbackId ? `/${callbackId}` : ""}`;
-  const request = await scheme.value.sign(
+  const request = await signWebhook(
+    scheme.value,
     {
       method: "POST",
       url,
@@ -40,5 +42,6 @@ export async function signed(
     },
     { now: new Date(), id },
   );
+  if (request === null) throw new Error(`can't sign for ${source}`);
   return new Request(request.url, { method: "POST", headers: request.headers, body: request.body });
 }

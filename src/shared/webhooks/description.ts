@@ -1,4 +1,10 @@
-import type { BodyPlace, HeaderPlace, Place, QueryPlace } from "./places.ts";
+/** A header, by its name. Sent twice it counts as missing. */
+export type HeaderPlace = `header:${string}`;
+/** A parameter of the URL's query. */
+export type QueryPlace = `query:${string}`;
+/** A field of a JSON body: names with dots between them, a number for a place in a list, `*` for the only item of a list. */
+export type BodyPlace = `body:${string}`;
+export type Place = HeaderPlace | QueryPlace | BodyPlace;
 
 /** What a signature begins with: "sha256=", "v1,". One that begins otherwise is none. */
 export type Label = `${string}${"=" | "," | " "}`;

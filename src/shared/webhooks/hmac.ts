@@ -5,7 +5,6 @@ import type { WebhookDescription } from "./description.ts";
 import { type Key, keyOf, whyBadText } from "./keys.ts";
 import { type Source, sourceOf, textOf } from "./places.ts";
 import { accept, type WebhookScheme } from "./scheme.ts";
-import { signerOf } from "./sign.ts";
 import { fill, fillText } from "./template.ts";
 
 /**
@@ -80,7 +79,7 @@ export function hmac(description: WebhookDescription): WebhookScheme {
           },
         }),
         ...(greeting !== undefined && token !== undefined && { greet: greetingOf(greeting, token) }),
-        ...(first.sign !== undefined && { sign: signerOf(description, compiled, first.sign) }),
+        ...(first.sign !== undefined && { signing: { description, mac: first.sign } }),
       });
     },
   };

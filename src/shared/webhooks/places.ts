@@ -1,13 +1,5 @@
 import type { WebhookRequest } from "./scheme.ts";
 
-/** A header, by its name. Sent twice it counts as missing. */
-export type HeaderPlace = `header:${string}`;
-/** A parameter of the URL's query. */
-export type QueryPlace = `query:${string}`;
-/** A field of a JSON body: names with dots between them, a number for a place in a list, `*` for the only item of a list. */
-export type BodyPlace = `body:${string}`;
-export type Place = HeaderPlace | QueryPlace | BodyPlace;
-
 /** A request that places are read from. */
 export interface Source {
   readonly request: WebhookRequest;

@@ -1,4 +1,6 @@
 import type { Result } from "../result.ts";
+import type { WebhookDescription } from "./description.ts";
+import type { Bytes } from "./encoding.ts";
 
 /** A webhook request exactly as it was received. */
 export interface WebhookRequest {
@@ -71,9 +73,17 @@ export interface ReadyScheme {
   readonly greet?: (request: WebhookRequest) => Promise<HandshakeAnswer | null>;
   /** Answers a signed request that is a handshake and no event; `null` where it is an event. */
   readonly answer?: (request: VerifiedRequest, context: VerifyContext) => Promise<HandshakeAnswer | null>;
-  /** Signs as the provider does, for trying things by hand; absent where only the provider can. */
-  readonly sign?: (
+  /** What a webhook is signed with by hand, see sign.ts; absent where only the provider can. */
+  readonly signing?: Signing;
+}
+
+/** What signs as a provider does. It is data, so that what uses it isn't in the Worker. */
+export interface Signing {
+  readonly description: WebhookDescription;
+  /** The signature of a content, by the first secret. Throws where the content can't be signed. */
+  readonly mac: (content: Bytes) => Promise<Bytes>;
+  /** The request as it is to be sent, and as the description signs it, where that isn't the same; `null` where it can't be signed. */
+  readonly asSigned?: (
     request: WebhookRequest,
-    by: { readonly now: Date; readonly id: string },
-  ) => Promise<WebhookRequest>;
+  ) => Promise<{ readonly sent: WebhookRequest; readonly signed: WebhookRequest } | null>;
 }

@@ -1,52 +1,73 @@
-import type { Compiled } from "./compiled.ts";
-import type { WebhookDescription } from "./description.ts";
+import { compile } from "./compiled.ts";
 import { type Bytes, toBase64, toHex, utf8 } from "./encoding.ts";
-import type { Key } from "./keys.ts";
 import { parseJson, sourceOf, stepsOf } from "./places.ts";
-import type { ReadyScheme, WebhookRequest } from "./scheme.ts";
+import type { ReadyScheme, Signing, WebhookRequest } from "./scheme.ts";
 import { fill } from "./template.ts";
 
-/** Signs as a provider does: puts the delivery's id, the time and the signature where the provider has them. */
-export function signerOf(
-  description: WebhookDescription,
-  compiled: Compiled,
-  mac: NonNullable<Key["sign"]>,
-): NonNullable<ReadyScheme["sign"]> {
+/** When a webhook is signed, and the provider's id of the delivery. */
+export interface SignedBy {
+  readonly now: Date;
+  readonly id: string;
+}
+
+/**
+ * Signs a webhook as its provider does, for trying things by hand: puts the delivery's id, the time and the signature where the
+ * provider has them. A request that lacks something that is signed comes back without a signature.
+ *
+ * @returns the request as it is to be sent; `null` where only the provider can sign
+ */
+export async function signWebhook(
+  { signing }: ReadyScheme,
+  request: WebhookRequest,
+  by: SignedBy,
+): Promise<WebhookRequest | null> {
+  if (signing === undefined) return null;
+  if (signing.asSigned === undefined) return sign(signing, request, by);
+  const pair = await signing.asSigned(request);
+  if (pair === null) return request;
+  const { headers } = await sign(signing, pair.signed, by);
+  return { ...pair.sent, headers };
+}
+
+async function sign(
+  { description, mac }: Signing,
+  given: WebhookRequest,
+  { now, id }: SignedBy,
+): Promise<WebhookRequest> {
+  const compiled = compile(description);
   const { from } = description.signature;
   const [place = ""] = typeof from === "string" ? [from] : from;
   const [[idPart, ...more] = []] = compiled.deliveryIds;
   const idPlace = more.length === 0 ? (idPart?.name ?? "") : "";
-  const isInBody = place.startsWith("body:");
-  return async (given, { now, id }) => {
-    // An id in the body is the sender's own, save where the signature stands there too and signs it.
-    let request = isInBody || idPlace.startsWith("header:") ? put(given, idPlace, id) : given;
-    const items: string[] = [];
-    let timestamp = "";
-    if (description.algorithm !== "token" && description.timestamp !== undefined) {
-      const { from: timePlace, unit } = description.timestamp;
-      timestamp =
-        unit === "rfc3339"
-          ? now.toISOString()
-          : String(Math.floor(unit === "ms" ? now.getTime() : now.getTime() / 1000));
-      if (timePlace.startsWith("field:")) items.push(`${compiled.time?.label}${timestamp}`);
-      else request = put(request, timePlace, unit === "rfc3339" ? timestamp : Number(timestamp));
-    }
-    const content = await fill(compiled.content, sourceOf(request), timestamp);
-    const signature = typeof content === "string" ? null : await signatureOf(content);
-    if (signature === null) return request;
-    items.push(`${compiled.label}${signature}`);
-    const separator = description.algorithm === "token" ? "" : description.signature.separator;
-    return put(request, place.replace(/-\*$/, "-1"), items.join(separator));
-  };
+  // An id in the body is the sender's own, save where the signature stands there too and signs it.
+  const hasOurId = place.startsWith("body:") || idPlace.startsWith("header:");
+  let request = hasOurId ? put(given, idPlace, id) : given;
+  const items: string[] = [];
+  let timestamp = "";
+  if (description.algorithm !== "token" && description.timestamp !== undefined) {
+    const { from: timePlace, unit } = description.timestamp;
+    timestamp =
+      unit === "rfc3339"
+        ? now.toISOString()
+        : String(Math.floor(unit === "ms" ? now.getTime() : now.getTime() / 1000));
+    if (timePlace.startsWith("field:")) items.push(`${compiled.time?.label}${timestamp}`);
+    else request = put(request, timePlace, unit === "rfc3339" ? timestamp : Number(timestamp));
+  }
+  const content = await fill(compiled.content, sourceOf(request), timestamp);
+  const signature = typeof content === "string" ? null : await signatureOf({ description, mac }, content);
+  if (signature === null) return request;
+  items.push(`${compiled.label}${signature}`);
+  const separator = description.algorithm === "token" ? "" : description.signature.separator;
+  return put(request, place.replace(/-\*$/, "-1"), items.join(separator));
+}
 
-  async function signatureOf(content: Bytes): Promise<string | null> {
-    try {
-      const bytes = await mac(content);
-      if (description.algorithm === "token") return new TextDecoder().decode(bytes);
-      return description.signature.encoding === "hex" ? toHex(bytes) : toBase64(bytes);
-    } catch {
-      return null;
-    }
+async function signatureOf({ description, mac }: Signing, content: Bytes): Promise<string | null> {
+  try {
+    const bytes = await mac(content);
+    if (description.algorithm === "token") return new TextDecoder().decode(bytes);
+    return description.signature.encoding === "hex" ? toHex(bytes) : toBase64(bytes);
+  } catch {
+    return null;
   }
 }
 

@@ -47,7 +47,7 @@ export function twilio({ publicUrl }: TwilioOptions = {}): WebhookScheme {
     ready(secrets, variables) {
       const ready = base.ready(secrets, variables);
       if (!ready.ok) return ready;
-      const { verify, sign } = ready.value;
+      const { verify, signing } = ready.value;
       return ok({
         async verify(request, context) {
           const fields = await signedFields(request);
@@ -60,14 +60,17 @@ export function twilio({ publicUrl }: TwilioOptions = {}): WebhookScheme {
           }
           return err(reason);
         },
-        ...(sign !== undefined && {
-          async sign(given, by) {
-            const request = await withHash(given);
-            const fields = await signedFields(request);
-            const [url] = candidatesOf(request.url, origin);
-            if (!fields.ok || url === undefined) return request;
-            const { headers } = await sign({ ...request, url: url + fields.value }, by);
-            return { ...request, headers };
+        ...(signing !== undefined && {
+          signing: {
+            ...signing,
+            async asSigned(request) {
+              const sent = await withHash(request);
+              const fields = await signedFields(sent);
+              const [url] = candidatesOf(sent.url, origin);
+              return fields.ok && url !== undefined
+                ? { sent, signed: { ...sent, url: url + fields.value } }
+                : null;
+            },
           },
         }),
       });

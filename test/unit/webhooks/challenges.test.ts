@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { discord, zoom } from "../../../src/shared/webhooks/presets/messaging.ts";
 import type { WebhookRequest } from "../../../src/shared/webhooks/scheme.ts";
+import { signWebhook } from "../../../src/shared/webhooks/sign.ts";
 import { contextAt, readyWith } from "../../support/webhook-schemes.ts";
 
 const NOW = new Date("2026-01-02T03:04:05.678Z");
@@ -38,7 +39,7 @@ describe("challenges", () => {
   test("Zoom is answered by the secret that it signs by, while secrets rotate", async () => {
     const body = '{"event": "endpoint.url_validation", "payload": {"plainToken": "p"}}';
     const answerOf = async (...secrets: string[]) => {
-      const signed = await readyWith(zoom(), "old").sign?.(post(body), { now: NOW, id: ID });
+      const signed = await signWebhook(readyWith(zoom(), "old"), post(body), { now: NOW, id: ID });
       const ready = readyWith(zoom(), ...secrets);
       const verdict = signed && (await ready.verify(signed, contextAt(NOW)));
       return verdict?.ok ? ready.answer?.(verdict.value, contextAt(NOW)) : "refused";
@@ -50,7 +51,10 @@ describe("challenges", () => {
   });
   test("a challenge without what is to be answered is an event", async () => {
     const ready = readyWith(zoom(), "secret");
-    const signed = await ready.sign?.(post('{"event": "endpoint.url_validation"}'), { now: NOW, id: ID });
+    const signed = await signWebhook(ready, post('{"event": "endpoint.url_validation"}'), {
+      now: NOW,
+      id: ID,
+    });
     const verdict = signed && (await ready.verify(signed, contextAt(NOW)));
     expect(verdict?.ok && (await ready.answer?.(verdict.value, contextAt(NOW)))).toBeNull();
   });

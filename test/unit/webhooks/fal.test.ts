@@ -144,7 +144,7 @@ test("a delivery's id is that of the request, not of the attempt", () => {
 });
 
 test("only fal signs", () => {
-  expect(readyFal().sign).toBeUndefined();
+  expect(readyFal().signing).toBeUndefined();
 });
 
 test("whatever comes is refused, and nothing is thrown", async () => {

@@ -1,6 +1,5 @@
-import type { HmacSigned, SignaturePlace, SignedTime } from "../description.ts";
+import type { HeaderPlace, HmacSigned, SignaturePlace, SignedTime } from "../description.ts";
 import { hmac } from "../hmac.ts";
-import type { HeaderPlace } from "../places.ts";
 import type { WebhookScheme } from "../scheme.ts";
 
 /** How far the time of a signature may be from now, into the past and into the future alike. */

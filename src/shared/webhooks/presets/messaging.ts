@@ -1,5 +1,5 @@
+import type { BodyPlace } from "../description.ts";
 import { hmac } from "../hmac.ts";
-import type { BodyPlace } from "../places.ts";
 import type { WebhookScheme } from "../scheme.ts";
 import { signedBody, signedLikeSlack, type Tolerance, USUAL_TOLERANCE_SECONDS } from "./alike.ts";
 
