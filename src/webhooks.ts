@@ -12,7 +12,8 @@ export {
   type SourceOptions,
   type WebhookEvent,
 } from "./shared/registry/source.ts";
-export type { WebhookDescription } from "./shared/webhooks/description.ts";
+export { answering, type Handshakes } from "./shared/webhooks/challenge.ts";
+export type { HmacSigned, PublicKeySigned, TokenSent } from "./shared/webhooks/description.ts";
 export { fal } from "./shared/webhooks/fal.ts";
 export { googleOidc } from "./shared/webhooks/google-oidc.ts";
 export { cloudEventsOptions, eventGridToken, eventGridValidation } from "./shared/webhooks/handshakes.ts";
@@ -43,6 +44,7 @@ export {
   replicate,
   resend,
   standardWebhooks,
+  standardWebhooksByPublicKey,
   svix,
 } from "./shared/webhooks/presets/standard-webhooks.ts";
 export { awa, sharedHeader } from "./shared/webhooks/presets/tokens.ts";
@@ -61,6 +63,8 @@ export {
   vercel,
   workos,
 } from "./shared/webhooks/presets/tools.ts";
+export { publicKey } from "./shared/webhooks/public-key.ts";
 export type { WebhookScheme } from "./shared/webhooks/scheme.ts";
 export { sns } from "./shared/webhooks/sns.ts";
+export { token } from "./shared/webhooks/token.ts";
 export { twilio } from "./shared/webhooks/twilio.ts";

@@ -10,7 +10,6 @@ import {
   discord,
   docusign,
   github,
-  hmac,
   hubspot,
   hubspotV1,
   hubspotV2,
@@ -22,6 +21,7 @@ import {
   mux,
   openai,
   paddle,
+  publicKey,
   replicate,
   resend,
   sendgrid,
@@ -113,7 +113,7 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
   },
   ed25519: {
     make: () =>
-      hmac({
+      publicKey({
         name: "ed25519",
         algorithm: "ed25519",
         key: "hex",

@@ -33,29 +33,6 @@ export interface SignedTime {
   readonly toleranceSeconds: number;
 }
 
-/** A value of an answer: a number as it is, a place of the request, or `mac:` and a path: the field's HMAC by our secret, as hex. */
-export type AnswerValue = number | Place | `mac:${string}`;
-
-/** A signed request that asks whether we are there, and what it wants to hear. */
-export interface Challenge {
-  /** Places and what stands there. `null`: nothing does. */
-  readonly when: Readonly<Partial<Record<Place, string | null>>>;
-  /** A text is answered by 200, as is JSON; nothing by 204. */
-  readonly respond:
-    | { readonly text: Place }
-    | { readonly json: Readonly<Record<string, AnswerValue>> }
-    | "nothing";
-}
-
-/** An unsigned GET that brings a token, and wants a value of its query back where the token is right. */
-export interface Greeting {
-  readonly when: Readonly<Partial<Record<QueryPlace, string>>>;
-  readonly token: QueryPlace;
-  /** The variable that holds the token. */
-  readonly variable: string;
-  readonly respond: { readonly text: QueryPlace };
-}
-
 interface Described {
   /** Stands in logs and errors: "stripe". */
   readonly name: string;
@@ -64,8 +41,6 @@ interface Described {
    * The first that the request has everything for counts.
    */
   readonly deliveryId?: string | readonly string[];
-  readonly challenges?: readonly Challenge[];
-  readonly greeting?: Greeting;
 }
 
 interface Signed extends Described {
@@ -117,11 +92,8 @@ export interface TokenSent extends Described {
   readonly signature: { readonly from: HeaderPlace | QueryPlace; readonly label?: Label };
 }
 
+/** The provider signs by a key that only it has. */
+export type PublicKeySigned = Ed25519Signed | EcdsaSigned;
+
 /** How a provider signs. */
-export type WebhookDescription =
-  | HmacSigned
-  | HashSigned
-  | Blake3Signed
-  | Ed25519Signed
-  | EcdsaSigned
-  | TokenSent;
+export type WebhookDescription = HmacSigned | HashSigned | Blake3Signed | PublicKeySigned | TokenSent;

@@ -1,8 +1,8 @@
 import { ok } from "../result.ts";
-import { hmac } from "./hmac.ts";
 import { readerOf, sourceOf, textOf } from "./places.ts";
 import type { HandshakeAnswer, ReadyScheme, WebhookRequest, WebhookScheme } from "./scheme.ts";
 import { fillText, templateOf } from "./template.ts";
+import { token } from "./token.ts";
 
 /** Whose events are taken, and how many. */
 export interface CloudEventsOptions {
@@ -93,7 +93,7 @@ function eventIdOf(request: WebhookRequest, payload: unknown): string | undefine
  * https://learn.microsoft.com/azure/event-grid/security-authentication#use-a-client-secret-as-a-query-parameter
  */
 export function eventGridToken(): WebhookScheme {
-  return hmac({
+  return token({
     name: "event-grid",
     algorithm: "token",
     signature: { from: "query:code" },

@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
+import { answering } from "../../../src/shared/webhooks/challenge.ts";
 import { discord, zoom } from "../../../src/shared/webhooks/presets/messaging.ts";
 import type { WebhookRequest } from "../../../src/shared/webhooks/scheme.ts";
 import { signWebhook } from "../../../src/shared/webhooks/sign.ts";
+import { token } from "../../../src/shared/webhooks/token.ts";
 import { contextAt, readyWith } from "../../support/webhook-schemes.ts";
 
 const NOW = new Date("2026-01-02T03:04:05.678Z");
@@ -57,5 +59,19 @@ describe("challenges", () => {
     });
     const verdict = signed && (await ready.verify(signed, contextAt(NOW)));
     expect(verdict?.ok && (await ready.answer?.(verdict.value, contextAt(NOW)))).toBeNull();
+  });
+  test("a challenge that says by nothing what it is known", () => {
+    const handshakes = { challenges: [{ when: {}, respond: "nothing" }] } as const;
+    expect(() => answering(zoom(), handshakes)).toThrow("by what it is known");
+  });
+  test("a MAC wants an HMAC: of a token it would be the token", () => {
+    const bare = token({ name: "x", algorithm: "token", signature: { from: "header:x" } });
+    const scheme = answering(bare, {
+      challenges: [{ when: { "body:a": "b" }, respond: { json: { a: "mac:b" } } }],
+    });
+    expect(scheme.ready(["secret"], {})).toMatchObject({
+      ok: false,
+      error: expect.stringContaining("no key of an HMAC"),
+    });
   });
 });

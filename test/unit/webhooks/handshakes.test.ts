@@ -1,14 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { answering } from "../../../src/shared/webhooks/challenge.ts";
 import {
   cloudEventsOptions,
   eventGridToken,
   eventGridValidation,
 } from "../../../src/shared/webhooks/handshakes.ts";
-import { hmac } from "../../../src/shared/webhooks/hmac.ts";
 import { sharedHeader } from "../../../src/shared/webhooks/presets/tokens.ts";
 import type { WebhookRequest, WebhookScheme } from "../../../src/shared/webhooks/scheme.ts";
 import { signWebhook } from "../../../src/shared/webhooks/sign.ts";
+import { token } from "../../../src/shared/webhooks/token.ts";
 import { requestOf, vectors } from "../../support/webhook-vectors.ts";
 
 const TOKEN = "a token of ours";
@@ -107,11 +108,13 @@ describe("CloudEvents", () => {
     expect(await ready.verify(asking({}), context)).toEqual(refused);
   });
   test("what the wrapped scheme does is kept", async () => {
-    const wrapped = hmac({
+    const bare = token({
       name: "wrapped",
       algorithm: "token",
       signature: { from: "header:X-Token" },
       deliveryId: "{header:X-Id}",
+    });
+    const wrapped = answering(bare, {
       greeting: {
         when: { "query:mode": "subscribe" },
         token: "query:token",
@@ -200,10 +203,8 @@ describe("Event Grid", () => {
     expect(await answerTo(given)).toBeNull();
   });
   test("is answered whatever vouches for it, whose own answers stay", async () => {
-    const wrapped = hmac({
-      name: "wrapped",
-      algorithm: "token",
-      signature: { from: "header:X-Token" },
+    const bare = token({ name: "wrapped", algorithm: "token", signature: { from: "header:X-Token" } });
+    const wrapped = answering(bare, {
       challenges: [{ when: { "body:type": "ping" }, respond: "nothing" }],
     });
     const scheme = eventGridValidation({ scheme: wrapped });

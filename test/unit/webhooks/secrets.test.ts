@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { sendgrid } from "../../../src/shared/webhooks/presets/messaging.ts";
-import { standardWebhooks } from "../../../src/shared/webhooks/presets/standard-webhooks.ts";
+import { standardWebhooksByPublicKey } from "../../../src/shared/webhooks/presets/standard-webhooks.ts";
 import type { WebhookRequest } from "../../../src/shared/webhooks/scheme.ts";
 import { signWebhook } from "../../../src/shared/webhooks/sign.ts";
 import { accepts, ENTRIES, entryOf, readyWith, VERIFY_TOKEN } from "../../support/webhook-schemes.ts";
@@ -158,14 +158,12 @@ describe("Standard Webhooks by Ed25519", () => {
       }),
       body: new Uint8Array(new TextEncoder().encode("{}")),
     });
-    const ready = readyWith(standardWebhooks({ signedBy: "ed25519" }), whpk);
+    const ready = readyWith(standardWebhooksByPublicKey(), whpk);
     expect(await accepts(ready, request(`v1,AAAA v1a,${signature}`), NOW)).toBe(true);
     expect(await accepts(ready, request(`v1,${signature}`), NOW)).toBe(false);
     expect(await accepts(ready, request(`v1a,${signature.slice(0, 84)}`), NOW)).toBe(false);
     expect(ready.signing).toBeUndefined();
-    expect(
-      standardWebhooks({ signedBy: "ed25519" }).ready(["whsec_AAECAwQFBgcICQoLDA0ODw=="], {}),
-    ).toMatchObject({
+    expect(standardWebhooksByPublicKey().ready(["whsec_AAECAwQFBgcICQoLDA0ODw=="], {})).toMatchObject({
       error: "is a secret key, and not whpk_ and base64",
     });
   });

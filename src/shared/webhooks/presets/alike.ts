@@ -40,7 +40,7 @@ export function signedLikeSlack(
   from: HeaderPlace,
   time: HeaderPlace,
   toleranceSeconds: number,
-  more: Pick<HmacSigned, "challenges" | "deliveryId">,
+  more: Pick<HmacSigned, "deliveryId"> = {},
 ): WebhookScheme {
   return signedBody(
     name,

@@ -1,5 +1,6 @@
+import { answering } from "../challenge.ts";
 import type { BodyPlace } from "../description.ts";
-import { hmac } from "../hmac.ts";
+import { publicKey } from "../public-key.ts";
 import type { WebhookScheme } from "../scheme.ts";
 import { signedBody, signedLikeSlack, type Tolerance, USUAL_TOLERANCE_SECONDS } from "./alike.ts";
 
@@ -7,21 +8,27 @@ const CHALLENGE: BodyPlace = "body:challenge";
 
 /** Slack, its URL verification answered; ±300 s. https://docs.slack.dev/authentication/verifying-requests-from-slack */
 export function slack({ toleranceSeconds = USUAL_TOLERANCE_SECONDS }: Tolerance = {}): WebhookScheme {
-  return signedLikeSlack(
+  const scheme = signedLikeSlack(
     "slack",
     "header:X-Slack-Signature",
     "header:X-Slack-Request-Timestamp",
     toleranceSeconds,
-    {
-      challenges: [{ when: { "body:type": "url_verification" }, respond: { text: CHALLENGE } }],
-      deliveryId: ["{body:event_id}", "{body:trigger_id}"],
-    },
+    { deliveryId: ["{body:event_id}", "{body:trigger_id}"] },
   );
+  return answering(scheme, {
+    challenges: [{ when: { "body:type": "url_verification" }, respond: { text: CHALLENGE } }],
+  });
 }
 
 /** Zoom, its URL validation answered; ±300 s. https://developers.zoom.us/docs/api/webhooks/#verify-webhook-events */
 export function zoom({ toleranceSeconds = USUAL_TOLERANCE_SECONDS }: Tolerance = {}): WebhookScheme {
-  return signedLikeSlack("zoom", "header:x-zm-signature", "header:x-zm-request-timestamp", toleranceSeconds, {
+  const scheme = signedLikeSlack(
+    "zoom",
+    "header:x-zm-signature",
+    "header:x-zm-request-timestamp",
+    toleranceSeconds,
+  );
+  return answering(scheme, {
     challenges: [
       {
         when: { "body:event": "endpoint.url_validation" },
@@ -38,39 +45,43 @@ export function zoom({ toleranceSeconds = USUAL_TOLERANCE_SECONDS }: Tolerance =
  * digits; ±300 s. https://discord.com/developers/docs/interactions/overview#setting-up-an-endpoint
  */
 export function discord({ toleranceSeconds = USUAL_TOLERANCE_SECONDS }: Tolerance = {}): WebhookScheme {
-  return hmac({
+  const scheme = publicKey({
     name: "discord",
     algorithm: "ed25519",
     key: "hex",
     signature: { from: "header:X-Signature-Ed25519", encoding: "hex" },
     timestamp: { from: "header:X-Signature-Timestamp", unit: "s", toleranceSeconds },
     content: "{timestamp}{body}",
+    deliveryId: "{body:id}",
+  });
+  return answering(scheme, {
     challenges: [
       // Type 1 is an interaction's ping, and a webhook event that is none.
       { when: { "body:type": "1", "body:event": null }, respond: { json: { type: 1 } } },
       { when: { "body:type": "0" }, respond: "nothing" },
     ],
-    deliveryId: "{body:id}",
   });
 }
 
 /** Twitch EventSub, its challenge answered; ±600 s. https://dev.twitch.tv/docs/eventsub/handling-webhook-events */
 export function twitch({ toleranceSeconds = 600 }: Tolerance = {}): WebhookScheme {
-  return signedBody(
+  const scheme = signedBody(
     "twitch",
     { from: "header:Twitch-Eventsub-Message-Signature", label: "sha256=", encoding: "hex" },
     {
       timestamp: { from: "header:Twitch-Eventsub-Message-Timestamp", unit: "rfc3339", toleranceSeconds },
       content: "{header:Twitch-Eventsub-Message-Id}{timestamp}{body}",
-      challenges: [
-        {
-          when: { "header:Twitch-Eventsub-Message-Type": "webhook_callback_verification" },
-          respond: { text: CHALLENGE },
-        },
-      ],
       deliveryId: "{header:Twitch-Eventsub-Message-Id}",
     },
   );
+  return answering(scheme, {
+    challenges: [
+      {
+        when: { "header:Twitch-Eventsub-Message-Type": "webhook_callback_verification" },
+        respond: { text: CHALLENGE },
+      },
+    ],
+  });
 }
 
 /**
@@ -80,18 +91,19 @@ export function twitch({ toleranceSeconds = 600 }: Tolerance = {}): WebhookSchem
  * @param verifyTokenVariable names the variable with the token that was made up for `hub.verify_token`
  */
 export function meta({ verifyTokenVariable }: { readonly verifyTokenVariable: string }): WebhookScheme {
-  return signedBody(
-    "meta",
-    { from: "header:X-Hub-Signature-256", label: "sha256=", encoding: "hex" },
-    {
-      greeting: {
-        when: { "query:hub.mode": "subscribe" },
-        token: "query:hub.verify_token",
-        variable: verifyTokenVariable,
-        respond: { text: "query:hub.challenge" },
-      },
+  const scheme = signedBody("meta", {
+    from: "header:X-Hub-Signature-256",
+    label: "sha256=",
+    encoding: "hex",
+  });
+  return answering(scheme, {
+    greeting: {
+      when: { "query:hub.mode": "subscribe" },
+      token: "query:hub.verify_token",
+      variable: verifyTokenVariable,
+      respond: { text: "query:hub.challenge" },
     },
-  );
+  });
 }
 
 /** Intercom, by SHA-1; secrets are the app's client secret. https://developers.intercom.com/docs/webhooks/setting-up-webhooks */
@@ -108,7 +120,7 @@ export function intercom(): WebhookScheme {
  * a day late, is signed anew. https://www.twilio.com/docs/sendgrid/for-developers/tracking-events/getting-started-event-webhook-security-features
  */
 export function sendgrid({ toleranceSeconds = 90_000 }: Tolerance = {}): WebhookScheme {
-  return hmac({
+  return publicKey({
     name: "sendgrid",
     algorithm: "ecdsa-p256",
     key: "spki",

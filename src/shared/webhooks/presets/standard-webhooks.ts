@@ -1,27 +1,18 @@
 import { hmac } from "../hmac.ts";
+import { publicKey } from "../public-key.ts";
 import type { WebhookScheme } from "../scheme.ts";
 import { type Tolerance, USUAL_TOLERANCE_SECONDS } from "./alike.ts";
-
-/** What may be said about Standard Webhooks. */
-export interface StandardWebhooksOptions extends Tolerance {
-  /**
-   * `hmac`: a secret `whsec_…`, signatures `v1,…`. `ed25519`: the sender's public key `whpk_…`, signatures `v1a,…`.
-   *
-   * @default "hmac"
-   */
-  readonly signedBy?: "hmac" | "ed25519";
-}
 
 /**
  * Standard Webhooks: OpenAI, Replicate, Supabase, Polar, Render and many more. Secrets `whsec_…`, with the prefix or without; ±300 s.
  * https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
  */
-export function standardWebhooks(options: StandardWebhooksOptions = {}): WebhookScheme {
+export function standardWebhooks(options: Tolerance = {}): WebhookScheme {
   return signedLikeSvix("standard-webhooks", "webhook", options);
 }
 
 /** Svix: the maths of Standard Webhooks under headers of its own; ±300 s. https://docs.svix.com/receiving/verifying-payloads/how-manual */
-export function svix(options: StandardWebhooksOptions = {}): WebhookScheme {
+export function svix(options: Tolerance = {}): WebhookScheme {
   return signedLikeSvix("svix", "svix", options);
 }
 
@@ -45,29 +36,39 @@ export function resend(options: Tolerance = {}): WebhookScheme {
   return signedLikeSvix("resend", "svix", options);
 }
 
+/**
+ * Standard Webhooks by Ed25519, signatures `v1a,…`; the secret is the sender's public key, `whpk_…`; ±300 s. Same page as
+ * {@link standardWebhooks}.
+ */
+export function standardWebhooksByPublicKey({
+  toleranceSeconds = USUAL_TOLERANCE_SECONDS,
+}: Tolerance = {}): WebhookScheme {
+  return publicKey({
+    ...svixParts("standard-webhooks", "webhook", toleranceSeconds),
+    algorithm: "ed25519",
+    key: "whpk",
+    signature: { from: "header:webhook-signature", separator: " ", label: "v1a,", encoding: "base64" },
+  });
+}
+
 function signedLikeSvix(
   name: string,
   prefix: "webhook" | "svix",
-  { signedBy = "hmac", toleranceSeconds = USUAL_TOLERANCE_SECONDS }: StandardWebhooksOptions,
+  { toleranceSeconds = USUAL_TOLERANCE_SECONDS }: Tolerance,
 ): WebhookScheme {
-  const from = `header:${prefix}-signature` as const;
-  const described = {
+  return hmac({
+    ...svixParts(name, prefix, toleranceSeconds),
+    algorithm: "hmac-sha256",
+    key: "whsec",
+    signature: { from: `header:${prefix}-signature`, separator: " ", label: "v1,", encoding: "base64" },
+  });
+}
+
+function svixParts(name: string, prefix: "webhook" | "svix", toleranceSeconds: number) {
+  return {
     name,
     timestamp: { from: `header:${prefix}-timestamp`, unit: "s", toleranceSeconds },
     content: `{header:${prefix}-id}.{timestamp}.{body}`,
     deliveryId: `{header:${prefix}-id}`,
   } as const;
-  return signedBy === "hmac"
-    ? hmac({
-        ...described,
-        algorithm: "hmac-sha256",
-        key: "whsec",
-        signature: { from, separator: " ", label: "v1,", encoding: "base64" },
-      })
-    : hmac({
-        ...described,
-        algorithm: "ed25519",
-        key: "whpk",
-        signature: { from, separator: " ", label: "v1a,", encoding: "base64" },
-      });
 }

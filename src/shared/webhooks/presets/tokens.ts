@@ -1,6 +1,11 @@
+import { err, ok } from "../../result.ts";
+import { signCallbackId } from "../../signature.ts";
 import type { Label } from "../description.ts";
-import { hmac } from "../hmac.ts";
+import { fromHex } from "../encoding.ts";
+import { describedScheme } from "../engine.ts";
+import { signing } from "../keys.ts";
 import type { WebhookScheme } from "../scheme.ts";
+import { token } from "../token.ts";
 
 /** What may be said about a provider that sends a secret in a header. */
 export interface SharedHeaderOptions {
@@ -21,7 +26,7 @@ export interface SharedHeaderOptions {
  * https://www.assemblyai.com/docs/deployment/webhooks
  */
 export function sharedHeader({ header, label, deliveryId }: SharedHeaderOptions): WebhookScheme {
-  return hmac({
+  return token({
     name: "shared-header",
     algorithm: "token",
     signature: { from: `header:${header}`, ...(label !== undefined && { label }) },
@@ -44,11 +49,22 @@ export interface AwaOptions {
  * does for whatever is sent to that id.
  */
 export function awa({ after = "callbacks" }: AwaOptions = {}): WebhookScheme {
-  return hmac({
-    name: "awa",
-    algorithm: "blake3",
-    key: "hex",
-    signature: { from: "header:X-Awa-Signature", encoding: "hex" },
-    content: `{segment:${after}}`,
-  });
+  return describedScheme(
+    {
+      name: "awa",
+      algorithm: "blake3",
+      key: "hex",
+      signature: { from: "header:X-Awa-Signature", encoding: "hex" },
+      content: `{segment:${after}}`,
+    },
+    (secret) =>
+      /^[0-9a-f]{64}$/i.test(secret)
+        ? ok(signing(async (content) => fromHex(signCallbackId(secret, text(content))) ?? new Uint8Array()))
+        : err("is not 64 hexadecimal digits"),
+  );
+}
+
+/** @throws TypeError for what isn't UTF-8 */
+function text(bytes: Uint8Array): string {
+  return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
 }

@@ -1,4 +1,7 @@
-import { hmac } from "../hmac.ts";
+import { ok } from "../../result.ts";
+import { concat, utf8 } from "../encoding.ts";
+import { describedScheme } from "../engine.ts";
+import { signing } from "../keys.ts";
 import type { WebhookScheme } from "../scheme.ts";
 import { signedBody, signedLikeStripe, type Tolerance, USUAL_TOLERANCE_SECONDS } from "./alike.ts";
 
@@ -112,11 +115,20 @@ export function hubspotV2(): WebhookScheme {
 }
 
 function hashedByHubspot(name: string, content: string): WebhookScheme {
-  return hmac({
-    name,
-    algorithm: "secret-then-content-sha256",
-    key: "utf8",
-    signature: { from: "header:X-HubSpot-Signature", encoding: "hex" },
-    content,
-  });
+  return describedScheme(
+    {
+      name,
+      algorithm: "secret-then-content-sha256",
+      key: "utf8",
+      signature: { from: "header:X-HubSpot-Signature", encoding: "hex" },
+      content,
+    },
+    (secret) =>
+      ok(
+        signing(
+          async (signed) =>
+            new Uint8Array(await crypto.subtle.digest("SHA-256", concat([utf8(secret), signed]))),
+        ),
+      ),
+  );
 }
