@@ -130,42 +130,27 @@ export function parsePathPrefix(prefix: string): Result<string, ConfigProblem> {
     : err("is not a path such as /api/callbacks: use letters, digits and . _ ~ - between slashes");
 }
 
-function parseRetention(env: Bindings): Result<Retention, ConfigProblem> {
-  const seconds = {
-    completedSeconds: period(env, "AWA_COMPLETED_RETENTION_SECONDS", DEFAULT_RETENTION.completedSeconds),
-    failedSeconds: period(env, "AWA_FAILED_RETENTION_SECONDS", DEFAULT_RETENTION.failedSeconds),
-    deadLetterSeconds: period(env, "AWA_DEAD_LETTER_RETENTION_SECONDS", DEFAULT_RETENTION.deadLetterSeconds),
-    deliverySeconds: period(env, "AWA_DELIVERY_RETENTION_SECONDS", DEFAULT_RETENTION.deliverySeconds),
-    parkedDeliverySeconds: period(
-      env,
-      "AWA_PARKED_DELIVERY_RETENTION_SECONDS",
-      DEFAULT_RETENTION.parkedDeliverySeconds,
-    ),
-  };
-  const { completedSeconds, failedSeconds, deadLetterSeconds, deliverySeconds, parkedDeliverySeconds } =
-    seconds;
-  if (!completedSeconds.ok) return completedSeconds;
-  if (!failedSeconds.ok) return failedSeconds;
-  if (!deadLetterSeconds.ok) return deadLetterSeconds;
-  if (!deliverySeconds.ok) return deliverySeconds;
-  if (!parkedDeliverySeconds.ok) return parkedDeliverySeconds;
-  return ok({
-    completedSeconds: completedSeconds.value,
-    failedSeconds: failedSeconds.value,
-    deadLetterSeconds: deadLetterSeconds.value,
-    deliverySeconds: deliverySeconds.value,
-    parkedDeliverySeconds: parkedDeliverySeconds.value,
-  });
-}
+const PERIODS = [
+  ["completedSeconds", "AWA_COMPLETED_RETENTION_SECONDS"],
+  ["failedSeconds", "AWA_FAILED_RETENTION_SECONDS"],
+  ["deadLetterSeconds", "AWA_DEAD_LETTER_RETENTION_SECONDS"],
+  ["deliverySeconds", "AWA_DELIVERY_RETENTION_SECONDS"],
+  ["parkedDeliverySeconds", "AWA_PARKED_DELIVERY_RETENTION_SECONDS"],
+] as const satisfies readonly (readonly [keyof Retention, string])[];
 
-function period(env: Bindings, name: string, fallback: number): Result<number, ConfigProblem> {
-  const given = variable(env, name);
-  if (!given.ok) return given;
-  if (given.value === undefined) return ok(fallback);
-  const seconds = /^[0-9]{1,10}$/.test(given.value) ? Number(given.value) : Number.NaN;
-  return seconds <= MAX_RETENTION_SECONDS
-    ? ok(seconds)
-    : err(`${name} is not a whole number of seconds up to ${MAX_RETENTION_SECONDS}: correct it`);
+function parseRetention(env: Bindings): Result<Retention, ConfigProblem> {
+  const retention = { ...DEFAULT_RETENTION };
+  for (const [period, name] of PERIODS) {
+    const given = variable(env, name);
+    if (!given.ok) return given;
+    if (given.value === undefined) continue;
+    const seconds = /^[0-9]{1,10}$/.test(given.value) ? Number(given.value) : Number.NaN;
+    if (!(seconds <= MAX_RETENTION_SECONDS)) {
+      return err(`${name} is not a whole number of seconds up to ${MAX_RETENTION_SECONDS}: correct it`);
+    }
+    retention[period] = seconds;
+  }
+  return ok(retention);
 }
 
 /** A text variable; empty counts as not set, and white space around it as a slip of the clipboard. */

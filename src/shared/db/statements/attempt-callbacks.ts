@@ -51,6 +51,7 @@ export function callbackValues(callback: Omit<NewCallback, "awaitedInAttempt">):
   return [id, name, timeoutSeconds, source, correlationKey, rules === null ? null : JSON.stringify(rules)];
 }
 
+// `older` is counted to have the older callback out of the way before this one comes in: a job has one that is pending.
 const REGISTER_SQL = `
 WITH held AS (
   UPDATE awa_edge.jobs SET callback_id = $3::uuid
@@ -66,7 +67,6 @@ WITH held AS (
   INSERT INTO awa_edge.callbacks (id, job_id, run_lease, name, timeout_at, source, correlation_key, rules, awaited_in_attempt)
   SELECT $3::uuid, held.id, held.run_lease, $4::text, now() + make_interval(secs => $5::double precision),
     $6::text, $7::text, $8::text::jsonb, $9::smallint
-  -- The count is there to have the older one out of the way before this one comes in: a job has one that is pending.
   FROM held, (SELECT count(*) FROM superseded) AS older
   RETURNING id
 ), made_due AS (

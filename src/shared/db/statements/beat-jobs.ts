@@ -35,11 +35,11 @@ export function beatIfRunning(beats: readonly Beat[]): Statement<ReadonlySet<Job
   };
 }
 
+// By the ids as well: the planner can't tell how many beats there are, and would rather read all that is running.
 const SQL = `
 UPDATE awa_edge.jobs j SET
   heartbeat_at = now(),
   progress = CASE WHEN b.has_progress THEN nullif(b.progress, 'null') ELSE j.progress END
 FROM jsonb_to_recordset($1::text::jsonb) AS b(id bigint, run_lease bigint, progress jsonb, has_progress boolean)
--- By the ids as well: the planner can't tell how many beats there are, and would rather read all that is running.
 WHERE j.id = ANY ($2::bigint[]) AND j.id = b.id AND j.state = 'running' AND j.run_lease = b.run_lease
 RETURNING j.id`;

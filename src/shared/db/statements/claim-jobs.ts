@@ -59,6 +59,7 @@ export function claimIfDue(
   };
 }
 
+// Of an ordering key, `o` is ahead in the line, but for a job that never began and isn't due: it gets its place when it is.
 const SQL = `
 WITH wanted AS (
   SELECT w.*, coalesce(q.keeps_dead_letters, true) AS keeps_dead_letters
@@ -79,7 +80,6 @@ WITH wanted AS (
         WHERE o.queue = j.queue AND o.ordering_key = j.ordering_key AND o.id <> j.id
           AND o.state IN ('scheduled', 'available', 'running', 'waiting_external', 'retryable')
           AND (o.state IN ('running', 'waiting_external')
-            -- Ahead in the line, but for a job that never began and isn't due: it gets its place when it is.
             OR (o.id < j.id AND (o.run_lease > 0 OR o.run_at <= now())))))
     ORDER BY ${PLACE}, j.id
     LIMIT w.max_jobs

@@ -154,8 +154,8 @@ const REPORT_SQL = `(SELECT count(*) FROM picked) AS picked, (SELECT max(id) FRO
   to_json(coalesce($8::timestamptz, now()))#>>'{}' AS up_to`;
 
 const TARGET = "CASE WHEN $12::timestamptz > now() THEN 'scheduled' ELSE 'available' END";
+// `claims` says whether the job would take back a unique key that it had let go of.
 const RETRY_SQL = `${PICKED_SQL}, claims AS (
-  -- Would the job take back a unique key that it had let go of?
   SELECT picked.*, coalesce(${TARGET} = ANY (unique_states) AND NOT 'failed' = ANY (unique_states), false) AS takes_key
   FROM picked
 ), free AS MATERIALIZED (

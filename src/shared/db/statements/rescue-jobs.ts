@@ -117,6 +117,14 @@ export function rescueIfLost(
   };
 }
 
+/**
+ * `claims` says whether the move would take back a unique key that the job had let go of. Then, by `judged`, whoever holds the key keeps
+ * it; of several in this page the first gets it.
+ *
+ * `rescued` leaves a job alone whose callback was registered after this statement's snapshot: it is invisible to it and would stay
+ * pending. Next time, then. (A scalar subquery and not EXISTS: one look-up for each of the page's rows, never a pass over all that is
+ * pending.)
+ */
 function sqlOf(reason: RescueReason): string {
   const sweep = SWEEPS[reason];
   // A callback that its handler awaits: the handler is told. Only the callback sweep can meet one.
@@ -135,10 +143,8 @@ WITH due AS MATERIALIZED (
   LIMIT $1::int
   FOR UPDATE OF j${sweep.joinsCallback ? ", c" : ""} SKIP LOCKED
 ), claims AS (
-  -- Would the move take back a unique key that the job had let go of?
   SELECT due.*, coalesce(target = ANY (unique_states) AND NOT state = ANY (unique_states), false) AS takes_key FROM due
 ), judged AS MATERIALIZED (
-  -- Then whoever holds the key keeps it; of several in this page the first gets it.
   SELECT claims.*, takes_key AND (
     row_number() OVER (PARTITION BY unique_key, takes_key ORDER BY id) > 1
     OR EXISTS (SELECT FROM awa_edge.jobs o
@@ -168,8 +174,6 @@ WITH due AS MATERIALIZED (
     dead_letter_reason = CASE WHEN ${becomesDeadLetter} THEN '${sweep.deadLetterReason}' END
   FROM judged LEFT JOIN awa_edge.queues q ON q.queue = judged.queue
   WHERE j.id = judged.id
-    -- A callback registered after this statement's snapshot is invisible to it and would stay pending: next time, then.
-    -- (A scalar subquery and not EXISTS: one look-up for each of the page's rows, never a pass over all that is pending.)
     AND (judged.callback_id IS NULL
       OR 'pending' = (SELECT c.state FROM awa_edge.callbacks c WHERE c.id = judged.callback_id))
   RETURNING j.*, judged.callback_id AS ended_callback_id
