@@ -56,8 +56,8 @@ function mountCallbacks(app: Hono<IngressEnv>, deps: IngressDeps): void {
 }
 
 /**
- * The order of a webhook's checks: source, rate limits, method, configuration, UUID, size, signature; then the database. Its body is read as
- * bytes, once: anything that parsed it first would alter what was signed.
+ * The order of a webhook's checks: source, rate limits, method, size, configuration of the source, UUID, signature; then the database. Its
+ * body is read as bytes, once: anything that parsed it first would alter what was signed.
  */
 function mountWebhooks(app: Hono<IngressEnv>, deps: IngressDeps): void {
   const { database } = deps.config;

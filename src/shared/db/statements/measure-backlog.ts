@@ -4,7 +4,7 @@ import { PLACE } from "./claim-jobs.ts";
 import { dueSql } from "./manage-deliveries.ts";
 import { HEARTBEAT_STALE_SECONDS } from "./rescue-jobs.ts";
 
-/** What should be zero or `null` after a tick. Ages in seconds; `null`: there is none. */
+/** What should be zero or `null`, or soon be so again; early deliveries may wait for longer. Ages in seconds; `null`: there is none. */
 export interface Backlog {
   readonly oldestStaleHeartbeatSeconds: number | null;
   readonly oldestOverrunDeadlineSeconds: number | null;

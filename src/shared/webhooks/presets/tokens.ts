@@ -37,7 +37,7 @@ export function sharedHeader({ header, label, deliveryId }: SharedHeaderOptions)
 /** What may be said about an Awa. */
 export interface AwaOptions {
   /**
-   * The segment of the URL's path before the callback's id.
+   * The segment of the URL's path before the callback's id: at `/webhooks/<source>/<callback id>` the name of the source.
    *
    * @default "callbacks"
    */
