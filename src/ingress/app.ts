@@ -27,8 +27,8 @@ export function createApp(deps: IngressDeps): Hono<IngressEnv> {
   app.get("/readyz", readyz(deps));
   for (const path of ["/healthz", "/readyz"])
     app.all(path, refuseAll({ type: "wrong_method", allow: "GET, HEAD" }));
-  mountCallbacks(app, deps);
   mountWebhooks(app, deps);
+  mountCallbacks(app, deps);
   app.notFound(refuseAll({ type: "no_route" }));
   app.onError((error, c) => {
     const sqlState = error instanceof DatabaseError ? error.sqlState : undefined;
@@ -42,6 +42,7 @@ export function createApp(deps: IngressDeps): Hono<IngressEnv> {
 function mountCallbacks(app: Hono<IngressEnv>, deps: IngressDeps): void {
   const { callbacks, database } = deps.config;
   if (!callbacks.ok) {
+    // The prefix may be what is wrong.
     app.post("*", refuseAll({ type: "misconfigured", problem: callbacks.error }));
     return;
   }

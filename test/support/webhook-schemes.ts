@@ -105,7 +105,11 @@ export const ENTRIES: Readonly<Record<string, Entry>> = {
   },
   discord: { make: discord, toleranceSeconds: 300, otherSecret: ED25519_KEY },
   sendgrid: { make: sendgrid, toleranceSeconds: 90_000, otherSecret: P256_KEY },
-  awa: { make: () => awa(), otherSecret: HEX_KEY, bodyUnsigned: "only the callback's id is signed" },
+  awa: {
+    make: () => awa({ after: "callbacks" }),
+    otherSecret: HEX_KEY,
+    bodyUnsigned: "only the callback's id is signed",
+  },
   assemblyai: {
     make: () => sharedHeader({ header: HEADER_OF_CHOICE }),
     otherSecret: "another-secret",

@@ -156,6 +156,16 @@ describe("refused before the first statement", () => {
     }
   });
 
+  test("the callbacks' own secret isn't set: webhooks go on", async () => {
+    const unset = { AWA_CALLBACK_ALLOW_UNSIGNED: "" };
+    const forged = { env: unset, body: `${BODY} `, headers: genuine };
+    expect(await send("/webhooks/standard", forged)).toMatchObject({ status: 401 });
+    expect(await send(`/api/callbacks/${ID}/complete`, { env: unset })).toMatchObject({
+      status: 503,
+      code: "misconfigured",
+    });
+  });
+
   test("a secret that isn't set, or is wrong: 503 that names the variable, and the other sources go on", async () => {
     expect(await send("/webhooks/unset", { body: "{}" })).toMatchObject({
       status: 503,

@@ -42,7 +42,7 @@ function keyOf(secret: string, description: PublicKeySigned): Result<Key, string
 
 function whpkBytes(secret: string): Result<Bytes, string> {
   if (/^wh(?:sec|sk)_/.test(secret)) return err("is a secret key, and not whpk_ and base64");
-  return orElse(fromBase64(secret.replace(/^whpk_/, "")), "whpk_ and base64 with its padding");
+  return orElse(fromBase64(secret.replace(/^(?:v1a,)?whpk_/, "")), "whpk_ and base64 with its padding");
 }
 
 /** A public key. `raw` brings a signature into Web Crypto's form; `null` for what can't be one. */

@@ -2,11 +2,11 @@ import { createHmac } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import type { WebhookRequest } from "../../../src/shared/webhooks/scheme.ts";
-import { hmac } from "../../../src/webhooks.ts";
+import { answering, hmac } from "../../../src/webhooks.ts";
 import { accepts, contextAt, readyWith } from "../../support/webhook-schemes.ts";
 
 // The worked example of docs/webhooks.md, word for word: the last test compares them.
-const parcelbox = hmac({
+const signed = hmac({
   name: "parcelbox",
   algorithm: "hmac-sha512",
   key: "base64",
@@ -14,6 +14,8 @@ const parcelbox = hmac({
   timestamp: { from: "header:Parcelbox-Time", unit: "ms", toleranceSeconds: 300 },
   content: "{header:Parcelbox-Event}.{timestamp}.{body}",
   deliveryId: "{header:Parcelbox-Event}",
+});
+const parcelbox = answering(signed, {
   challenges: [{ when: { "body:type": "ping" }, respond: { json: { token: "body:token" } } }],
 });
 
@@ -86,7 +88,7 @@ describe("a provider that was described by hand", () => {
 });
 
 test("docs/webhooks.md quotes this description as it is", () => {
-  const quoted = /const parcelbox = hmac\(\{.*?\n\}\);/s;
+  const quoted = /const signed = hmac\(\{.*?\nconst parcelbox.*?\n\}\);/s;
   const read = (path: string) => readFileSync(new URL(path, import.meta.url), "utf8");
   const [here] = quoted.exec(read("./own-description.test.ts")) ?? [];
   const [there] = quoted.exec(read("../../../docs/webhooks.md")) ?? [];

@@ -160,6 +160,8 @@ describe("Standard Webhooks by Ed25519", () => {
     });
     const ready = readyWith(standardWebhooksByPublicKey(), whpk);
     expect(await accepts(ready, request(`v1,AAAA v1a,${signature}`), NOW)).toBe(true);
+    const labelled = readyWith(standardWebhooksByPublicKey(), `v1a,${whpk}`);
+    expect(await accepts(labelled, request(`v1a,${signature}`), NOW)).toBe(true);
     expect(await accepts(ready, request(`v1,${signature}`), NOW)).toBe(false);
     expect(await accepts(ready, request(`v1a,${signature.slice(0, 84)}`), NOW)).toBe(false);
     expect(ready.signing).toBeUndefined();

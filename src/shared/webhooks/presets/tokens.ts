@@ -34,21 +34,13 @@ export function sharedHeader({ header, label, deliveryId }: SharedHeaderOptions)
   });
 }
 
-/** What may be said about an Awa. */
-export interface AwaOptions {
-  /**
-   * The segment of the URL's path before the callback's id: at `/webhooks/<source>/<callback id>` the name of the source.
-   *
-   * @default "callbacks"
-   */
-  readonly after?: string;
-}
-
 /**
  * Awa: BLAKE3 of the callback's id as it stands in the path, and of nothing else; the secret is 64 hexadecimal digits. One signature
  * does for whatever is sent to that id.
+ *
+ * @param after the segment of the URL's path before the callback's id: at `/webhooks/<source>/<callback id>` the name of the source
  */
-export function awa({ after = "callbacks" }: AwaOptions = {}): WebhookScheme {
+export function awa({ after }: { readonly after: string }): WebhookScheme {
   return describedScheme(
     {
       name: "awa",
