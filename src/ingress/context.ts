@@ -6,6 +6,7 @@ import type { Log, LogEntry } from "../shared/log.ts";
 import type { RegistryView } from "../shared/registry/define.ts";
 import { type Result, unreachable } from "../shared/result.ts";
 import type { ConfiguredSource, RateLimits } from "../shared/source-env.ts";
+import type { Bytes } from "../shared/webhooks/encoding.ts";
 import { type Refusal, toWireError } from "./wire-errors.ts";
 
 /** What the ingress is made of. */
@@ -35,6 +36,8 @@ export interface IngressEnv {
     callbackId: CallbackId;
     /** Set once a webhook's source is known, and its sender within the limits. */
     source: ConfiguredSource;
+    /** The bytes as they came, once their size was checked. */
+    body: Bytes;
     database: Database & { readonly roundTrips: number };
     startedAt: number;
     /** Completes the request's log line. */

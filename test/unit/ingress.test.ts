@@ -311,6 +311,24 @@ describe("bodies", () => {
     expect(await refused({ body: endless })).toMatchObject({ status: 413 });
     expect(pulled * 65_536).toBeLessThan(2 * MAX_BODY_BYTES);
   });
+  test.each(["2", "many", "-1", "1e1"])(
+    "too large, whatever Content-Length says (%s): 413",
+    async (length) => {
+      const body = " ".repeat(MAX_BODY_BYTES + 1);
+      expect(await refused({ body, headers: { "Content-Length": length } })).toMatchObject({ status: 413 });
+    },
+  );
+  test("a body that breaks off: 400, and no fault of ours", async () => {
+    const broken = new ReadableStream({
+      start(controller) {
+        controller.enqueue(new TextEncoder().encode('{"payload":'));
+      },
+      pull(controller) {
+        controller.error(new TypeError("Network connection lost: hunter2"));
+      },
+    });
+    expect(await refused({ body: broken })).toMatchObject({ status: 400, code: "validation_error" });
+  });
   test("no body and no content type count as {}; so do the JSON types with parameters", async () => {
     const asked = async (request: RequestInit) => {
       const database = fakeDatabase(() => []);

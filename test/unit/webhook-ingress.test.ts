@@ -148,6 +148,14 @@ describe("refused before the first statement", () => {
     expect(sent).toBeLessThan(2 * MAX_BODY_BYTES);
   });
 
+  test("a body that breaks off: 400, and no fault of ours", async () => {
+    const body = new ReadableStream({ pull: (controller) => controller.error(new TypeError("hunter2")) });
+    expect(await send("/webhooks/standard", { headers: genuine, body })).toMatchObject({
+      status: 400,
+      code: "validation_error",
+    });
+  });
+
   test("another method: 405 with Allow", async () => {
     for (const method of ["GET", "PUT", "DELETE", "OPTIONS"]) {
       const answer = await send("/webhooks/open", { method });

@@ -12,7 +12,7 @@ const Body = v.strictObject({ payload: v.optional(v.unknown()), resume: v.option
  */
 export function complete(deps: IngressDeps) {
   return async (c: IngressContext): Promise<Response> => {
-    const body = await readBody(c, Body);
+    const body = readBody(c, Body);
     if (!body.ok) return refuse(c, body.error);
     const { payload = null, resume = false } = body.value;
     if (!isStorable(payload)) return refuse(c, { type: "invalid", reason: "payload can't be stored" });

@@ -10,7 +10,7 @@ const Body = v.strictObject({ timeout_seconds: v.optional(v.number()) });
 /** POST {prefix}/{callback_id}/heartbeat `{"timeout_seconds"?: number}`: the callback now times out that far from now. */
 export function heartbeat() {
   return async (c: IngressContext): Promise<Response> => {
-    const body = await readBody(c, Body);
+    const body = readBody(c, Body);
     if (!body.ok) return refuse(c, body.error);
     const { timeout_seconds: seconds = DEFAULT_CALLBACK_TIMEOUT_SECONDS } = body.value;
     const wrong = whyNoTimeout(seconds);

@@ -8,7 +8,7 @@ const Body = v.strictObject({});
 /** POST {prefix}/{callback_id}/retry `{}`: makes the parked job available again, or fails it at its last attempt. */
 export function retry(deps: IngressDeps) {
   return async (c: IngressContext): Promise<Response> => {
-    const body = await readBody(c, Body);
+    const body = readBody(c, Body);
     return body.ok ? resolve(deps, c, { type: "retry" }) : refuse(c, body.error);
   };
 }

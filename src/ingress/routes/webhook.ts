@@ -64,7 +64,7 @@ export function webhook(deps: IngressDeps) {
       method: c.req.method,
       url: publicUrl(deps, c),
       headers: c.req.raw.headers,
-      body: new Uint8Array(await c.req.arrayBuffer()),
+      body: c.get("body"),
     };
     const context = { now: new Date(deps.now()), fetch: deps.fetch };
     const verified = await scheme.value.verify(request, context);
