@@ -2,7 +2,9 @@ import path from "node:path";
 import { cloudflareTest } from "@cloudflare/vitest-plugin";
 import { defineConfig } from "vitest/config";
 import { readDevVars } from "./scripts/lib/dev-vars.ts";
+import { ADDRESS_LIMIT, SOURCE_LIMIT } from "./test/support/limits.ts";
 import { TEST_CALLBACK_SECRET } from "./test/support/secrets.ts";
+import { SOURCE_SECRETS } from "./test/support/signed.ts";
 
 // A developer's own settings must not reach the Worker under test: what .dev.vars sets is emptied, which counts as not
 // set, and .env isn't looked at.
@@ -44,6 +46,17 @@ export default defineConfig({
                 DATABASE_URL: inject("workersDatabaseUrl"),
                 NEON_FETCH_ENDPOINT: inject("neonEndpoint"),
                 AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET,
+                ...SOURCE_SECRETS,
+              },
+              ratelimits: {
+                AWA_WEBHOOK_SOURCE_LIMITER: {
+                  namespace_id: "1001",
+                  simple: { limit: SOURCE_LIMIT, period: 60 },
+                },
+                AWA_WEBHOOK_ADDRESS_LIMITER: {
+                  namespace_id: "1002",
+                  simple: { limit: ADDRESS_LIMIT, period: 60 },
+                },
               },
             },
           })),

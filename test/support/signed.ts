@@ -38,7 +38,7 @@ export async function signed(
       method: "POST",
       url,
       headers: new Headers({ "Content-Type": "application/json", ...headers }),
-      body: new TextEncoder().encode(JSON.stringify(body)),
+      body: new Uint8Array(new TextEncoder().encode(JSON.stringify(body))),
     },
     { now: new Date(), id },
   );

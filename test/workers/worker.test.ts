@@ -1,42 +1,16 @@
-import { createExecutionContext, createScheduledController, waitOnExecutionContext } from "cloudflare:test";
-import { env, exports } from "cloudflare:workers";
-import { beforeAll, describe, expect, test } from "vitest";
-import { createClient, neonDatabase } from "../../src/client.ts";
+import { createExecutionContext, createScheduledController } from "cloudflare:test";
+import { exports } from "cloudflare:workers";
+import { describe, expect, test } from "vitest";
 import worker from "../../src/index.ts";
-import { registry } from "../../src/registry.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
 import { TEST_CALLBACK_SECRET } from "../support/secrets.ts";
-
-declare global {
-  namespace Cloudflare {
-    interface GlobalProps {
-      mainModule: typeof import("../../src/index.ts");
-    }
-  }
-}
+import { bindings, client, ORIGIN, PATIENCE, query, runScheduled } from "./worker.ts";
 
 // The deployed thing, in workerd: the default export with the real Neon driver. What it does in detail is tested in `db`.
-const bindings: Readonly<Record<string, unknown>> = { ...env };
-const textOf = (name: string): string => {
-  const value = bindings[name];
-  return typeof value === "string" ? value : expect.fail(`${name} isn't bound`);
-};
-const database = () =>
-  neonDatabase({
-    connectionString: textOf("DATABASE_URL"),
-    fetchEndpoint: textOf("NEON_FETCH_ENDPOINT"),
-    timeoutMs: 30_000,
-  });
-const client = () =>
-  createClient({
-    database: database(),
-    registry,
-    callbacks: { baseUrl: "https://edge.example", secrets: [TEST_CALLBACK_SECRET] },
-  });
-const query = (text: string, values: readonly (string | number)[] = []) =>
-  database().query({ text, values, decode: (rows) => rows });
 
-const order = (n: number) => ({ orderId: `order-${n}`, email: "ada@example.com", amountCents: 4200 });
+/** Unique keys are made of it: another run, or another file, has orders of its own. */
+const RUN = crypto.randomUUID();
+const order = (n: number) => ({ orderId: `${RUN}-${n}`, email: "ada@example.com", amountCents: 4200 });
 
 interface Answer {
   readonly status: number;
@@ -58,12 +32,6 @@ async function park(n: number, timeoutSeconds = 3600) {
   return { jobId: parked.jobId, url: parked.callbackUrl, signature: parked.signature };
 }
 
-async function runScheduled(): Promise<void> {
-  const context = createExecutionContext();
-  await worker.scheduled(createScheduledController({ cron: "* * * * *" }), bindings, context);
-  await waitOnExecutionContext(context);
-}
-
 /** Runs `run` over the items, so many at a time. */
 async function eachOf<T, R>(items: readonly T[], atOnce: number, run: (item: T) => Promise<R>): Promise<R[]> {
   const results: R[] = [];
@@ -75,10 +43,6 @@ async function eachOf<T, R>(items: readonly T[], atOnce: number, run: (item: T) 
   );
   return results;
 }
-
-beforeAll(async () => {
-  await query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups");
-});
 
 describe("fetch", () => {
   test("a parked job, a signed callback, its follow-ups, and the repetition", async () => {
@@ -101,9 +65,9 @@ describe("fetch", () => {
   });
 
   test("health: the build and the database answer; unknown routes don't exist", async () => {
-    expect((await exports.default.fetch("https://edge.example/healthz")).status).toBe(200);
-    expect((await exports.default.fetch("https://edge.example/readyz")).status).toBe(200);
-    expect((await exports.default.fetch("https://edge.example/admin")).status).toBe(404);
+    expect((await exports.default.fetch(`${ORIGIN}/healthz`)).status).toBe(200);
+    expect((await exports.default.fetch(`${ORIGIN}/readyz`)).status).toBe(200);
+    expect((await exports.default.fetch(`${ORIGIN}/admin`)).status).toBe(404);
   });
 
   test("QuackbackIO/quackback#302 a body that never ends is cut off at the limit, without Content-Length", async () => {
@@ -130,7 +94,7 @@ describe("fetch", () => {
     const context = createExecutionContext();
     const broken = { ...bindings, AWA_CALLBACK_HMAC_SECRET: "not-a-secret" };
     const response = await worker.fetch(
-      new Request("https://edge.example/api/callbacks/x/complete", { method: "POST" }),
+      new Request(`${ORIGIN}/api/callbacks/x/complete`, { method: "POST" }),
       broken,
       context,
     );
@@ -146,9 +110,13 @@ describe("scheduled", () => {
     const parked = await park(3, 0.001);
     await new Promise((resolve) => setTimeout(resolve, 20));
     await runScheduled();
-    expect(await client().getJob(parked.jobId)).toMatchObject({ state: "retryable" });
-    const followUps = await client().getFollowUps(parked.jobId);
-    expect(followUps.map((job) => job.trigger?.outcome)).toEqual(["waiting_for_callback", "rescued"]);
+    await expect.poll(() => client().getJob(parked.jobId), PATIENCE).toMatchObject({ state: "retryable" });
+    await expect
+      .poll(
+        async () => (await client().getFollowUps(parked.jobId)).map((job) => job.trigger?.outcome),
+        PATIENCE,
+      )
+      .toEqual(["waiting_for_callback", "rescued"]);
     expect(await post(parked.url, parked.signature, {})).toMatchObject({
       status: 410,
       body: { code: "callback_expired" },
@@ -181,7 +149,7 @@ describe("jobs run in workerd", () => {
       await expect.poll(pending).toMatchObject({ name });
       const callbackId = (await pending())?.id ?? "";
       await expect.poll(() => client().getJob(id)).toMatchObject({ state: "waiting_external" });
-      const url = `https://edge.example/api/callbacks/${callbackId}/complete`;
+      const url = `${ORIGIN}/api/callbacks/${callbackId}/complete`;
       const signature = signCallbackId(TEST_CALLBACK_SECRET, callbackId);
       expect(await post(url, signature, { payload: name, resume: true })).toMatchObject({
         status: 200,
@@ -201,7 +169,9 @@ describe("jobs run in workerd", () => {
   test("in the tick: what is due", async () => {
     const { jobId } = await client().enqueue("tell_support", { orderId: "order-5", about: "tick" });
     await runScheduled();
-    expect(await client().getJob(jobId)).toMatchObject({ state: "completed", attempt: 1 });
+    await expect
+      .poll(() => client().getJob(jobId), PATIENCE)
+      .toMatchObject({ state: "completed", attempt: 1 });
   });
 });
 
@@ -285,12 +255,13 @@ describe("exactly once, through the ingress", () => {
       for (let i = 0; i < 3; i++) await runScheduled();
     })();
     const [answers] = await Promise.all([completing, ticks]);
-    const followUps = await followUpsOf(jobs.map((job) => job.jobId));
+    const expected = new Map<string, readonly string[] | undefined>();
     for (const { job, answer } of answers) {
       const winner = answer.status === 200 ? "Completed" : "expired";
       if (winner === "expired")
         expect(answer).toMatchObject({ status: 410, body: { code: "callback_expired" } });
-      expect(followUps.get(job.jobId)).toEqual(followUpsAfter[winner]);
+      expected.set(job.jobId, followUpsAfter[winner]);
     }
+    await expect.poll(() => followUpsOf(jobs.map((job) => job.jobId)), PATIENCE).toEqual(expected);
   }, 60_000);
 });
