@@ -7,6 +7,8 @@ interface PgClient {
     query: string | { readonly text: string; readonly values: SqlValue[]; readonly name?: string },
   ): Promise<{ rows: Row[] }>;
   release(destroy?: boolean): void;
+  on(event: "error", listener: (error: Error) => void): unknown;
+  off(event: "error", listener: (error: Error) => void): unknown;
 }
 
 /** What we need of a `pg` Pool; named by its shape, so that this file needs no Postgres driver. */
@@ -34,6 +36,9 @@ export function pgDatabase(pool: PgPool, options: { readonly prepares?: boolean 
 
   async function withClient<T>(work: (client: PgClient) => Promise<T>): Promise<T> {
     const client = await pool.connect().catch(rethrow);
+    // Where Postgres ends the connection, the statement rejects, and the client tells its listeners: without one, which the pool has only
+    // for idle clients, that would end the process.
+    client.on("error", ignore);
     let broken = true;
     try {
       const result = await work(client);
@@ -41,10 +46,12 @@ export function pgDatabase(pool: PgPool, options: { readonly prepares?: boolean 
       return result;
     } catch (thrown) {
       const error = toDatabaseError(thrown);
-      broken = error.sqlState === null;
+      // What made it unavailable may have been the last word on this connection.
+      broken = error.sqlState === null || error.kind === "unavailable";
       throw error;
     } finally {
       client.release(broken);
+      client.off("error", ignore);
     }
   }
 
@@ -70,6 +77,8 @@ export function pgDatabase(pool: PgPool, options: { readonly prepares?: boolean 
     },
   };
 }
+
+function ignore(): void {}
 
 function rethrow(thrown: unknown): never {
   throw toDatabaseError(thrown);
