@@ -34,6 +34,7 @@ test("no SQLSTATE: it never got there, or never came back", () => {
   for (const error of [
     network,
     Object.assign(new Error(), { code: "ECONNREFUSED" }),
+    Object.assign(new Error("write EPIPE"), { code: "EPIPE" }),
     new DOMException("", "TimeoutError"),
     "x",
     null,

@@ -43,7 +43,8 @@ export class DatabaseError extends Error {
   }
 }
 
-const SQLSTATE = /^[0-9A-Z]{5}$/;
+/** Node's own codes are of capitals alone, and one has five: EPIPE, of a connection that is gone. Postgres's all have a digit. */
+const SQLSTATE = /^(?=.*[0-9])[0-9A-Z]{5}$/;
 
 /**
  * Classifies what a driver threw. Both `pg` and the Neon driver put the SQLSTATE in `code`; what has none never reached
