@@ -7,8 +7,8 @@ import type { Answer } from "./neon-run.ts";
  *
  * - `GET /control/statements?database=x` → `{ statements, requests, texts }`
  * - `POST /control/reset?database=x`: forgets them, and the faults
- * - `POST /control/fault?database=x` `{ kind, times?, hangMs?, status? }`, kind being `cut-before`, `cut-after`, `hang` or
- *   `status`: the next `times` requests go wrong (1)
+ * - `POST /control/fault?database=x` `{ kind, times?, hangMs?, status? }`, kind being `cut-before`, `cut-after`, `truncate`, `hang`
+ *   or `status`: the next `times` requests go wrong (1)
  *
  * @throws BadRequest
  */
@@ -41,6 +41,7 @@ function toFault(kind: unknown, hangMs: unknown, status: unknown): Fault {
   switch (kind) {
     case "cut-before":
     case "cut-after":
+    case "truncate":
       return kind;
     case "hang":
       return { hangMs: Number(hangMs) };

@@ -5,10 +5,20 @@ import type { SqlRequest } from "./neon-request.ts";
  *
  * - `"cut-before"`: the connection breaks before anything ran;
  * - `"cut-after"`: everything ran and committed, then the connection breaks before the answer;
+ * - `"truncate"`: everything ran and committed, the connection breaks in the middle of the answer;
  * - `{ hangMs }`: everything ran and committed, the answer comes that many milliseconds late;
- * - `{ status }`: nothing ran, the answer is that HTTP status.
+ * - `{ delayMs }`: everything runs that many milliseconds late, maybe after its sender has given it up;
+ * - `{ status }`: nothing ran, the answer is that HTTP status, with JSON or, with `text`, without;
+ * - `{ endBefore }`: Postgres ends the connection before the statement of that index, in the middle of a batch.
  */
-export type Fault = "cut-before" | "cut-after" | { readonly hangMs: number } | { readonly status: number };
+export type Fault =
+  | "cut-before"
+  | "cut-after"
+  | "truncate"
+  | { readonly hangMs: number }
+  | { readonly delayMs: number }
+  | { readonly status: number; readonly text?: string }
+  | { readonly endBefore: number };
 
 /** Decides about one request; `undefined`: nothing goes wrong. */
 export type FaultOf = (request: SqlRequest) => Fault | undefined;

@@ -16,17 +16,21 @@ export interface Answer {
 /**
  * Runs a request on a pool, as Neon does: a single statement commits by itself, a batch is one transaction that is
  * rolled back whole where a statement fails. Never rejects for what Postgres or the network says.
+ *
+ * @param endBefore Postgres ends the connection before the statement of that index; for tests
  */
 export async function runSqlRequest(
   pool: pg.Pool,
   request: SqlRequest,
   { beforeStatement = () => undefined, afterCommit = () => undefined }: Hooks,
+  endBefore?: number,
 ): Promise<Answer> {
   try {
     const results = await withClient(pool, async (client) => {
       const done: unknown[] = [];
       if (request.begin !== null) await client.query(request.begin);
-      for (const statement of request.statements) {
+      for (const [index, statement] of request.statements.entries()) {
+        if (index === endBefore) await client.query("SELECT pg_terminate_backend(pg_backend_pid())");
         await beforeStatement({ database: request.database, text: statement.text });
         done.push(await run(client, statement, request));
       }

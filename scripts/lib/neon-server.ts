@@ -28,6 +28,9 @@ export interface NeonServer extends Journal {
   close(): Promise<void>;
 }
 
+/** What is sent: an answer, maybe not as JSON or not to its end; or nothing. */
+type Outcome = (Answer & { readonly text?: string; readonly isTruncated?: boolean }) | "cut";
+
 const HOST = "127.0.0.1";
 /** As on Neon. */
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
@@ -75,20 +78,33 @@ export async function startNeonServer(options: NeonServerOptions): Promise<NeonS
     },
   };
 
-  async function answerSql(request: IncomingMessage, body: Buffer): Promise<Answer | "cut"> {
+  async function answerSql(request: IncomingMessage, body: Buffer): Promise<Outcome> {
     const sqlRequest = parseSqlRequest(request.headers, body);
     const fault = journal.onRequest(sqlRequest);
+    const run = (endBefore?: number) =>
+      runSqlRequest(poolOf(sqlRequest.login), sqlRequest, countingHooks, endBefore);
+    if (fault === undefined) return run();
     if (fault === "cut-before") return "cut";
-    if (typeof fault === "object" && "status" in fault) {
-      return { status: fault.status, body: { message: "a fault that was asked for" } };
+    if (typeof fault === "object") {
+      if ("status" in fault) {
+        const { status, text } = fault;
+        return {
+          status,
+          body: { message: "a fault that was asked for" },
+          ...(text !== undefined && { text }),
+        };
+      }
+      if ("endBefore" in fault) return run(fault.endBefore);
+      if ("delayMs" in fault) await sleep(fault.delayMs, undefined, { ref: false });
+      const answer = await run();
+      if ("hangMs" in fault) await sleep(fault.hangMs, undefined, { ref: false });
+      return answer;
     }
-    const answer = await runSqlRequest(poolOf(sqlRequest.login), sqlRequest, countingHooks);
-    if (fault === "cut-after") return "cut";
-    if (fault !== undefined) await sleep(fault.hangMs, undefined, { ref: false });
-    return answer;
+    const answer = await run();
+    return fault === "cut-after" ? "cut" : { ...answer, isTruncated: true };
   }
 
-  async function answer(request: IncomingMessage): Promise<Answer | "cut"> {
+  async function answer(request: IncomingMessage): Promise<Outcome> {
     const url = new URL(request.url ?? "/", "http://localhost");
     const isControl = hasControl && url.pathname.startsWith("/control/");
     if (url.pathname !== "/sql" && !isControl) return { status: 404, body: { message: "not found" } };
@@ -139,7 +155,18 @@ async function readBody(request: IncomingMessage): Promise<Buffer | "too large">
   return size > MAX_BODY_BYTES ? "too large" : Buffer.concat(chunks);
 }
 
-function send(response: ServerResponse, { status, body }: Answer): void {
+function send(response: ServerResponse, outcome: Exclude<Outcome, "cut">): void {
   if (response.destroyed) return;
-  response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
+  const { status, body, text, isTruncated = false } = outcome;
+  if (text !== undefined) {
+    response.writeHead(status, { "content-type": "text/html" }).end(text);
+    return;
+  }
+  const whole = JSON.stringify(body);
+  response.writeHead(status, {
+    "content-type": "application/json",
+    "content-length": Buffer.byteLength(whole),
+  });
+  if (!isTruncated) response.end(whole);
+  else response.write(whole.slice(0, whole.length / 2), () => response.destroy());
 }

@@ -306,6 +306,40 @@ describe("what tests use", () => {
     expect(await names()).toEqual([]);
   });
 
+  test("truncate: committed, and the answer breaks off", async () => {
+    server.fault(db.name, () => "truncate");
+    await expect(neon(db.url)`INSERT INTO things VALUES (1, 'a') RETURNING name`).rejects.toThrow();
+    expect(await names()).toEqual(["a"]);
+  });
+
+  test("delay: it runs after its sender has given it up", async () => {
+    server.fault(db.name, () => ({ delayMs: 300 }));
+    const fetchOptions = { signal: AbortSignal.timeout(100) };
+    await expect(neon(db.url, { fetchOptions })`INSERT INTO things VALUES (1, 'a')`).rejects.toThrow(
+      "timeout",
+    );
+    expect(await names()).toEqual([]);
+    await expect.poll(names).toEqual(["a"]);
+  });
+
+  test("status without JSON: as a proxy in front of it would answer", async () => {
+    server.fault(db.name, () => ({ status: 502, text: "<html>Bad Gateway</html>" }));
+    await expect(neon(db.url)`INSERT INTO things VALUES (1, 'a')`).rejects.toThrow("HTTP status 502");
+    expect(await names()).toEqual([]);
+  });
+
+  test("end: Postgres goes away in the middle of a batch, and nothing of it stays", async () => {
+    const sql = neon(db.url);
+    server.fault(db.name, () => ({ endBefore: 1 }));
+    const batch = sql.transaction([
+      sql`INSERT INTO things VALUES (1, 'a')`,
+      sql`INSERT INTO things VALUES (2, 'b')`,
+    ]);
+    await expect(batch).rejects.toMatchObject({ code: "57P01" });
+    expect(server.statements(db.name)).toBe(1);
+    expect(await names()).toEqual([]);
+  });
+
   test("hooks: something else can happen before a statement and after a commit", async () => {
     const seen: string[] = [];
     const hooked = await startNeonServer({
