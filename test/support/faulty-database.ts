@@ -15,8 +15,8 @@ import type { Database, Statement } from "../../src/shared/db/port.ts";
 export const FAULTS = ["before", "after", "hang", "late", "slow", "server_error", "mid_batch"] as const;
 export type FaultName = (typeof FAULTS)[number];
 
-/** Says what goes wrong with the next call; `undefined`: nothing does. */
-export type FaultPlan = () => FaultName | undefined;
+/** Says what goes wrong with a call, known by the text of its last statement; `undefined`: nothing does. */
+export type FaultPlan = (text: string) => FaultName | undefined;
 
 /** Milliseconds after which a client gives a call up. */
 export const FAULT_TIMEOUT_MS = 250;
@@ -35,12 +35,19 @@ export function seeded(seed: number): () => number {
   };
 }
 
+/** A statement that went wrong so often in a row gets through: whoever repeats it pauses for longer each time. */
+const MAX_IN_A_ROW = 1;
+
 /** A plan in which that share of the calls goes wrong, in one of those ways. Counts what it planned. */
 export function faultPlan(seed: number, faults: readonly FaultName[], share: number) {
   const random = seeded(seed);
   const planned: FaultName[] = [];
-  const plan: FaultPlan = () => {
-    const fault = random() < share ? faults[Math.floor(random() * faults.length)] : undefined;
+  const inARow = new Map<string, number>();
+  const plan: FaultPlan = (text) => {
+    const before = inARow.get(text) ?? 0;
+    const fault =
+      before < MAX_IN_A_ROW && random() < share ? faults[Math.floor(random() * faults.length)] : undefined;
+    inARow.set(text, fault === undefined ? 0 : before + 1);
     if (fault !== undefined) planned.push(fault);
     return fault;
   };
@@ -55,8 +62,12 @@ const END_CONNECTION: Statement<void> = {
 
 /** A database whose calls go wrong as planned. What it throws is what the adapters make of the like. */
 export function faultyDatabase(base: Database, plan: FaultPlan): Database {
-  async function run<R>(call: () => Promise<R>, endInMiddle: () => Promise<unknown>): Promise<R> {
-    const fault = plan();
+  async function run<R>(
+    { text = "" }: Partial<Statement<unknown>>,
+    call: () => Promise<R>,
+    endInMiddle: () => Promise<unknown>,
+  ): Promise<R> {
+    const fault = plan(text);
     switch (fault) {
       case undefined:
         return call();
@@ -88,6 +99,7 @@ export function faultyDatabase(base: Database, plan: FaultPlan): Database {
   return {
     query: (statement) =>
       run(
+        statement,
         () => base.query(statement),
         () => base.query(END_CONNECTION),
       ),
@@ -95,6 +107,7 @@ export function faultyDatabase(base: Database, plan: FaultPlan): Database {
       const middle = Math.ceil(statements.length / 2);
       const broken = [...statements.slice(0, middle), END_CONNECTION, ...statements.slice(middle)];
       return run(
+        statements.at(-1) ?? {},
         () => base.batch(statements),
         () => base.batch(broken),
       );

@@ -1,0 +1,112 @@
+import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
+import { type NeonServer, startNeonServer } from "../../scripts/lib/neon-server.ts";
+import { neonDatabase } from "../../src/shared/db/neon.ts";
+import { pgDatabase } from "../../src/shared/db/pg.ts";
+import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { endState } from "../support/end-state.ts";
+import { play, playFaultFree } from "../support/fault-scenario.ts";
+import {
+  FAULT_TIMEOUT_MS,
+  FAULTS,
+  type FaultName,
+  faultPlan,
+  faultyDatabase,
+  httpFault,
+  seeded,
+} from "../support/faulty-database.ts";
+
+// The whole product, in this process, on a database that fails: what comes of it must be what comes of it on one that doesn't.
+
+let neon: NeonServer;
+let expected: Awaited<ReturnType<typeof endState>>;
+
+beforeAll(async () => {
+  const db = await createTestDatabase();
+  neon = await startNeonServer({ upstream: db.url });
+  await playFaultFree(db.pool);
+  expected = await endState(db.pool);
+  await db.drop();
+});
+afterAll(() => neon.close());
+
+async function freshDatabase({ onTestFinished }: Pick<TestContext, "onTestFinished">): Promise<TestDatabase> {
+  const db = await createTestDatabase();
+  onTestFinished(() => db.drop());
+  return db;
+}
+
+test("the scenario has a bit of everything, and all of it comes to an end", () => {
+  const { jobs, deliveries, outbox, schedules } = expected;
+  const sorts = (values: readonly unknown[]) => [...new Set(values)].sort();
+  expect(sorts(jobs.map(({ state }) => state))).toEqual([
+    "available",
+    "cancelled",
+    "completed",
+    "failed",
+    "retryable",
+    "waiting_external",
+  ]);
+  expect(sorts(deliveries.map(({ state }) => state))).toEqual(["ignored", "late", "resolved"]);
+  expect(sorts(jobs.flatMap(({ followUps }) => Object.keys(followUps)))).toEqual([
+    "cancelled after available",
+    "completed after available",
+    "completed once available",
+    "exhausted after available",
+    "rescued after deadline_exceeded available",
+    "rescued after expired_callback available",
+    "rescued after stale_heartbeat available",
+    "retried after available",
+    "waiting_for_callback after available",
+  ]);
+  expect([jobs.length, deliveries.length, outbox, schedules.length]).toEqual([43, 19, [], 1]);
+});
+
+const RUNS: readonly [string, readonly FaultName[], number][] = [
+  ["requests and answers that are lost", ["before", "after"], 1],
+  ["answers that are late, slow or never come", ["hang", "late", "slow"], 2],
+  ["errors of the server, and in the middle of a batch", ["server_error", "mid_batch"], 3],
+  ["all of them", FAULTS, 4],
+];
+const SHARE = 0.2;
+/** On a busy machine; a quiet one needs two or three seconds for each. */
+const TIMEOUT_MS = 60_000;
+
+describe("the Neon driver against a development server with faults", () => {
+  test.for(RUNS)(
+    "%s: the end is that without faults",
+    { timeout: TIMEOUT_MS },
+    async ([, faults, seed], context) => {
+      const db = await freshDatabase(context);
+      const { plan, planned } = faultPlan(seed, faults, SHARE);
+      const chance = seeded(seed);
+      neon.fault(db.name, ({ statements }) => {
+        const fault = plan(statements.at(-1)?.text ?? "");
+        return fault === undefined ? undefined : httpFault(fault, chance(), statements.length);
+      });
+      const open = () =>
+        neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: FAULT_TIMEOUT_MS });
+      await play({ pool: db.pool, open, mend: () => neon.fault(db.name) });
+      expect(await endState(db.pool)).toEqual(expected);
+      expect(planned.length).toBeGreaterThan(20);
+    },
+  );
+});
+
+describe("the pg adapter behind a port with faults", () => {
+  test.for(RUNS)(
+    "%s: the end is that without faults",
+    { timeout: TIMEOUT_MS },
+    async ([, faults, seed], context) => {
+      const db = await freshDatabase(context);
+      const { plan, planned } = faultPlan(seed, faults, SHARE);
+      let isMended = false;
+      const database = faultyDatabase(pgDatabase(db.pool), (text) => (isMended ? undefined : plan(text)));
+      const mend = () => {
+        isMended = true;
+      };
+      await play({ pool: db.pool, open: () => database, mend });
+      expect(await endState(db.pool)).toEqual(expected);
+      expect(planned.length).toBeGreaterThan(20);
+    },
+  );
+});
