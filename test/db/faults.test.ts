@@ -19,11 +19,12 @@ import {
 
 let neon: NeonServer;
 let expected: Awaited<ReturnType<typeof endState>>;
+let expectedAnswers: unknown;
 
 beforeAll(async () => {
   const db = await createTestDatabase();
   neon = await startNeonServer({ upstream: db.url });
-  await playFaultFree(db.pool);
+  expectedAnswers = await playFaultFree(db.pool);
   expected = await endState(db.pool);
   await db.drop();
 });
@@ -85,8 +86,9 @@ describe("the Neon driver against a development server with faults", () => {
       });
       const open = () =>
         neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: FAULT_TIMEOUT_MS });
-      await play({ pool: db.pool, open, mend: () => neon.fault(db.name) });
+      const answers = await play({ pool: db.pool, open, mend: () => neon.fault(db.name) });
       expect(await endState(db.pool)).toEqual(expected);
+      expect(answers).toEqual(expectedAnswers);
       expect(planned.length).toBeGreaterThan(20);
     },
   );
@@ -104,8 +106,9 @@ describe("the pg adapter behind a port with faults", () => {
       const mend = () => {
         isMended = true;
       };
-      await play({ pool: db.pool, open: () => database, mend });
+      const answers = await play({ pool: db.pool, open: () => database, mend });
       expect(await endState(db.pool)).toEqual(expected);
+      expect(answers).toEqual(expectedAnswers);
       expect(planned.length).toBeGreaterThan(20);
     },
   );

@@ -127,8 +127,12 @@ export async function tickUntil(
   throw new Error("a tick is never done");
 }
 
-/** Plays the scenario on an empty database. */
-export async function play(scene: Scene): Promise<void> {
+/**
+ * Plays the scenario on an empty database.
+ *
+ * @returns what its senders were answered in the end
+ */
+export async function play(scene: Scene): Promise<unknown> {
   const { pool, mend } = scene;
   await emptyWorld(pool);
   await makeOverdue(pool);
@@ -156,7 +160,7 @@ export async function play(scene: Scene): Promise<void> {
   };
 
   // Each action, by senders that aren't sure and by several at once; deliveries, some of them twice at once; and the tick.
-  await Promise.all([
+  const first = await Promise.all([
     call(completes, "complete", { payload: { paid: true } }, 3),
     call(resumes, "complete", { payload: "go on", resume: true }, 2),
     call(fails, "fail", { error: "declined" }, 3),
@@ -179,14 +183,14 @@ export async function play(scene: Scene): Promise<void> {
     tickUntil(scene, people, async () => !(await unsettled())),
   ]);
   // What has to come after: for the callbacks that handlers wait for, too late for what is over, and waits that an event came early for.
-  await Promise.all([
+  const then = await Promise.all([
     ...count(EACH).map((i) =>
       deliver(`waits-${i}`, { key: `work-${WORKS.waits + i}`, does: "complete", payload: { n: i } }, 2),
     ),
     ...count(EACH).map((i) =>
       deliver(`awaits-${i}`, { key: `work-${WORKS.awaits + i}`, does: "resume", payload: { n: i } }, 2),
     ),
-    ...count(EACH).map((i) => park(300 + i, `early-${i}`)),
+    ...count(EACH).map((i) => park(300 + i, `early-${i}`).then(({ callbackId }) => callbackId !== null)),
     deliver("late", tell(0, "fail", "too late"), 2),
     call(completes, "complete", { payload: { paid: true } }),
     call(fails, "complete", {}),
@@ -198,9 +202,10 @@ export async function play(scene: Scene): Promise<void> {
   await sleep(LATE_MS);
   await passTime(pool);
   await tickUntil(scene, people, async () => (await leftToDo(pool)) === 0);
+  return [first, then];
 }
 
 /** The scenario without any fault, through `pg`. */
-export function playFaultFree(pool: pg.Pool): Promise<void> {
+export function playFaultFree(pool: pg.Pool): Promise<unknown> {
   return play({ pool, open: () => pgDatabase(pool), mend: () => undefined });
 }
