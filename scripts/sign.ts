@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { registry } from "../src/registry.ts";
+import { parseCallbackId } from "../src/shared/ids.ts";
 import { readDevVars } from "./lib/dev-vars.ts";
 import { REPOSITORY } from "./lib/local-stack.ts";
 import { errorMessage } from "./lib/processes.ts";
@@ -36,6 +37,8 @@ try {
   const file = values["body-file"];
   if (values.body !== undefined && file !== undefined)
     throw new Error("--body and --body-file: give one of them.");
+  if (values.callback !== undefined && parseCallbackId(values.callback) === null)
+    throw new Error("--callback takes a callback's id, which is a UUID.");
   const env = { ...Object.fromEntries(readDevVars(path.join(REPOSITORY, ".dev.vars"))), ...process.env };
   console.log(
     await signedCurl(registry, env, {

@@ -22,7 +22,8 @@ export interface WebhookDraft {
  * A shell command that sends a webhook, signed as its provider would.
  *
  * @param env the bindings with the source's secrets
- * @throws Error that says what to do: the source isn't there, its secret isn't set, or only its provider can sign
+ * @throws Error that says what to do: the source isn't there, its secret isn't set, only its provider can sign, or what is to be
+ *   signed isn't there
  */
 export async function signedCurl(
   registry: RegistryView,
@@ -36,15 +37,14 @@ export async function signedCurl(
     throw new Error(`The registry has no source ${source}. It has: ${names.join(", ") || "none"}.`);
   }
   if (!configured.scheme.ok) throw new Error(configured.scheme.error);
+  const given = new Headers(headers.map(([name, value]): [string, string] => [name, value]));
+  if (!given.has("Content-Type")) given.set("Content-Type", "application/json");
   const request = await signWebhook(
     configured.scheme.value,
     {
       method: "POST",
       url: `${baseUrl}${WEBHOOK_PATH}/${source}${callbackId === undefined ? "" : `/${callbackId}`}`,
-      headers: new Headers([
-        ["Content-Type", "application/json"],
-        ...headers.map(([name, value]): [string, string] => [name, value]),
-      ]),
+      headers: given,
       body: new TextEncoder().encode(body),
     },
     { now, id: deliveryId },
@@ -54,10 +54,18 @@ export async function signedCurl(
       `${configured.source.scheme.name} signs with a key that only its provider has: have it send a test event.`,
     );
   }
+  // A signature is left out where something that it is for is missing.
+  const verdict = await configured.scheme.value.verify(request, { now, fetch });
+  if (!verdict.ok) {
+    throw new Error(
+      `Something that ${configured.source.scheme.name} signs is missing: look up what a body of it has, and whether it wants --callback.`,
+    );
+  }
   const lines = [
     `curl -i -X POST ${quoted(request.url)}`,
     ...[...request.headers].map(([name, value]) => `  -H ${quoted(`${name}: ${value}`)}`),
-    `  --data-binary ${quoted(new TextDecoder().decode(request.body))}`,
+    // Raw: elsewhere a body that begins with @ would be taken for the name of a file. A byte order mark is signed, and stays.
+    `  --data-raw ${quoted(new TextDecoder("utf-8", { ignoreBOM: true }).decode(request.body))}`,
   ];
   return lines.join(" \\\n");
 }
