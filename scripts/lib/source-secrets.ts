@@ -8,8 +8,8 @@ const FORMS = [
 ] as const;
 
 /**
- * Random values for the variables that sources need, by name, so that they can be tried with `npm run sign`. A source whose secret is
- * its provider's public key, in a form of its own, gets none.
+ * Random values for the variables that sources need, by name, so that they can be tried with `npm run sign`. A source that only its
+ * provider can sign for gets none: with a random public key it would refuse everything, instead of saying that its own is missing.
  */
 export function randomSecrets(sources: readonly RegisteredSource[]): ReadonlyMap<string, string> {
   const values = new Map<string, string>();
@@ -19,7 +19,10 @@ export function randomSecrets(sources: readonly RegisteredSource[]): ReadonlyMap
     );
     for (const [name, value] of Object.entries(variables)) values.set(name, value);
     if (secret === null || values.has(secret)) continue;
-    const value = FORMS.map((form) => form()).find((candidate) => scheme.ready([candidate], variables).ok);
+    const value = FORMS.map((form) => form()).find((candidate) => {
+      const ready = scheme.ready([candidate], variables);
+      return ready.ok && ready.value.sign !== undefined;
+    });
     if (value !== undefined) values.set(secret, value);
   }
   return values;

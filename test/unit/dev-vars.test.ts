@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { readDevVars, updateDevVars } from "../../scripts/lib/dev-vars.ts";
 
 const database = { databaseUrl: "postgres://a:b@127.0.0.1:1/c?d=e", neonEndpoint: "http://127.0.0.1:2/sql" };
@@ -54,4 +54,34 @@ test("no secret where unsigned callbacks were switched on; one where the line is
 
 test("no file reads as no variables", () => {
   expect(readDevVars(file).size).toBe(0);
+});
+
+describe("defaults", () => {
+  const defaults = new Map([
+    ["STRIPE_WEBHOOK_SECRET", "whsec_random"],
+    ["GITHUB_WEBHOOK_SECRET", "random+/="],
+  ]);
+  const given = (vars: ReadonlyMap<string, string>) => [...defaults.keys()].map((name) => vars.get(name));
+
+  test("stand in for what the file doesn't have, and stay from then on", () => {
+    expect(given(updateDevVars(file, database, defaults))).toEqual([...defaults.values()]);
+    const before = readFileSync(file, "utf8");
+    updateDevVars(file, database, new Map([...defaults.keys()].map((name) => [name, "another"])));
+    expect(readFileSync(file, "utf8")).toBe(before);
+  });
+  test("what the file has is kept, to the letter; an empty or commented line counts as none", () => {
+    writeFileSync(file, "STRIPE_WEBHOOK_SECRET = 'mine, $1'  # of the dashboard\nGITHUB_WEBHOOK_SECRET=\n");
+    expect(given(updateDevVars(file, database, defaults))).toEqual(["mine, $1", "random+/="]);
+    expect(readFileSync(file, "utf8")).toContain(
+      "STRIPE_WEBHOOK_SECRET = 'mine, $1'  # of the dashboard\nGITHUB_WEBHOOK_SECRET=\"random+/=\"\n",
+    );
+    writeFileSync(file, "# STRIPE_WEBHOOK_SECRET=old\nMY_GITHUB_WEBHOOK_SECRET=kept\n");
+    expect(given(updateDevVars(file, database, defaults))).toEqual([...defaults.values()]);
+    expect(readFileSync(file, "utf8")).toMatch(
+      /^# STRIPE_WEBHOOK_SECRET=old\nMY_GITHUB_WEBHOOK_SECRET=kept\n/,
+    );
+  });
+  test("without defaults nothing of the kind is written", () => {
+    expect(given(updateDevVars(file, database))).toEqual([undefined, undefined]);
+  });
 });
