@@ -21,7 +21,7 @@ export function randomSecrets(sources: readonly RegisteredSource[]): ReadonlyMap
     if (secret === null || values.has(secret)) continue;
     const value = FORMS.map((form) => form()).find((candidate) => {
       const ready = scheme.ready([candidate], variables);
-      return ready.ok && ready.value.sign !== undefined;
+      return ready.ok && ready.value.signing !== undefined;
     });
     if (value !== undefined) values.set(secret, value);
   }

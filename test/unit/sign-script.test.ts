@@ -34,7 +34,7 @@ const readyOf = (name: string) => {
   const scheme = sources.get(name)?.scheme;
   return scheme?.ok ? scheme.value : expect.fail(`${name} isn't ready`);
 };
-const SIGNING = Object.keys(ENTRIES).filter((name) => readyOf(name).sign !== undefined);
+const SIGNING = Object.keys(ENTRIES).filter((name) => readyOf(name).signing !== undefined);
 
 const command = (draft: Partial<WebhookDraft> = {}) =>
   signedCurl(registry, env, {

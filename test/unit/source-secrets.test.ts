@@ -5,7 +5,14 @@ import { registry as shop } from "../../src/registry.ts";
 import { defineRegistry } from "../../src/shared/registry/define.ts";
 import { complete } from "../../src/shared/registry/source.ts";
 import { parseSources } from "../../src/shared/source-env.ts";
-import { eventGridToken, paypal, sns, standardWebhooks, stripe, twilio } from "../../src/webhooks.ts";
+import {
+  eventGridToken,
+  paypal,
+  sns,
+  standardWebhooksByPublicKey,
+  stripe,
+  twilio,
+} from "../../src/webhooks.ts";
 import { ENTRIES, entryOf, VERIFY_TOKEN } from "../support/webhook-schemes.ts";
 
 const about = { payload: v.unknown(), meaning: () => complete() };
@@ -28,7 +35,10 @@ describe("a random secret for each source", () => {
         ...about,
       });
       const { secrets, configured } = secretsOf(registry);
-      expect(configured.get("x")?.scheme).toMatchObject({ ok: true, value: { sign: expect.any(Function) } });
+      expect(configured.get("x")?.scheme).toMatchObject({
+        ok: true,
+        value: { signing: { mac: expect.any(Function) } },
+      });
       const secret = secrets.get("SECRET") ?? "";
       expect(secret.length).toBeGreaterThanOrEqual(32);
       // It is to stand between quotes in .dev.vars.
@@ -39,7 +49,7 @@ describe("a random secret for each source", () => {
 
   test("none where only the provider can sign: the source says what is missing, and doesn't refuse everything", () => {
     const schemes = [...PROVIDERS_ALONE.map((name) => entryOf(name).make()), paypal()];
-    for (const scheme of [...schemes, standardWebhooks({ signedBy: "ed25519" })]) {
+    for (const scheme of [...schemes, standardWebhooksByPublicKey()]) {
       const registry = defineRegistry({}).webhook("x", { scheme, secret: "SECRET", ...about });
       const { secrets, configured } = secretsOf(registry);
       expect([scheme.name, secrets.size]).toEqual([scheme.name, 0]);
