@@ -6,6 +6,8 @@ import pg from "pg";
 import { createClient, pgDatabase } from "../src/client.ts";
 import { registry } from "../src/registry.ts";
 import { DELIVERY_STATES, type DeliveryState } from "../src/shared/delivery.ts";
+import type { Replay } from "../src/shared/use-cases/deliveries.ts";
+import { withExplicitSslMode } from "./lib/connection-string.ts";
 import { readDevVars } from "./lib/dev-vars.ts";
 import { REPOSITORY } from "./lib/local-stack.ts";
 import { errorMessage } from "./lib/processes.ts";
@@ -50,7 +52,7 @@ try {
     } else if (command === "replay" && names !== null) {
       const replay = await deliveries.replay(...names);
       if (replay.status === "not_found") throw new Error("There is no such delivery.");
-      console.log(JSON.stringify(replay));
+      console.log(JSON.stringify(replay.status === "moved" ? withoutJob(replay) : replay));
       // What its code threw stands in the delivery's last error.
       if (replay.status === "failed")
         throw new Error(`It failed again: npm run deliveries -- show ${names.join(" ")}`);
@@ -63,6 +65,11 @@ try {
 } catch (thrown) {
   console.error(errorMessage(thrown));
   process.exitCode = 1;
+}
+
+/** The job's args and result are its customer's, and nobody has asked for them here. */
+function withoutJob({ status, jobId, kind, state, followUps }: Extract<Replay, { status: "moved" }>) {
+  return { status, jobId, kind, state, followUps };
 }
 
 function stateOf(text: string): DeliveryState {
@@ -78,8 +85,12 @@ async function withClient(
   const connectionString = process.env.DATABASE_URL || devVars.get("DATABASE_URL");
   if (!connectionString)
     throw new Error("DATABASE_URL is not set, and there is no .dev.vars: set it to the database.");
+  if (!/^postgres(ql)?:$/.test(URL.parse(connectionString)?.protocol ?? ""))
+    throw new Error(
+      "DATABASE_URL is not a postgres:// URL: set it to postgres://user:password@host/database.",
+    );
   const pool = new pg.Pool({
-    connectionString,
+    connectionString: withExplicitSslMode(connectionString),
     max: 2,
     connectionTimeoutMillis: 10_000,
     statement_timeout: 30_000,
