@@ -3,6 +3,7 @@
 
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { release } from "./demo/release.ts";
 import { call, type Stage, setUp } from "./demo/stage.ts";
 import { show, Timeline } from "./demo/timeline.ts";
 import { runToEnd } from "./lib/lifecycle.ts";
@@ -23,6 +24,7 @@ await runToEnd(async (scope) => {
   story.restart();
   const shipping = await payment(stage);
   await shipment(stage, shipping);
+  await release(story, stage);
   await silence(stage);
   await pickup(stage);
   console.log(`\nAll ${story.steps} steps were seen.`);

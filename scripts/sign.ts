@@ -6,10 +6,11 @@ import path from "node:path";
 import { parseArgs } from "node:util";
 import { registry } from "../src/registry.ts";
 import { parseCallbackId } from "../src/shared/ids.ts";
+import { curlCommand } from "./lib/curl-command.ts";
 import { readDevVars } from "./lib/dev-vars.ts";
 import { REPOSITORY } from "./lib/local-stack.ts";
 import { errorMessage } from "./lib/processes.ts";
-import { signedCurl } from "./lib/signed-curl.ts";
+import { signedWebhook } from "./lib/signed-webhook.ts";
 
 const USAGE = `npm run sign -- <source> [options]
 
@@ -40,17 +41,16 @@ try {
   if (values.callback !== undefined && parseCallbackId(values.callback) === null)
     throw new Error("--callback takes a callback's id, which is a UUID.");
   const env = { ...Object.fromEntries(readDevVars(path.join(REPOSITORY, ".dev.vars"))), ...process.env };
-  console.log(
-    await signedCurl(registry, env, {
-      source,
-      body: file === undefined ? (values.body ?? "{}") : readFileSync(file, "utf8"),
-      baseUrl: (values.url ?? (env.AWA_CALLBACK_BASE_URL || "http://127.0.0.1:8787")).replace(/\/+$/, ""),
-      callbackId: values.callback,
-      deliveryId: values.id ?? randomUUID(),
-      headers: (values.header ?? []).map(parseHeader),
-      now: new Date(),
-    }),
-  );
+  const request = await signedWebhook(registry, env, {
+    source,
+    body: file === undefined ? (values.body ?? "{}") : readFileSync(file, "utf8"),
+    baseUrl: (values.url ?? (env.AWA_CALLBACK_BASE_URL || "http://127.0.0.1:8787")).replace(/\/+$/, ""),
+    callbackId: values.callback,
+    deliveryId: values.id ?? randomUUID(),
+    headers: (values.header ?? []).map(parseHeader),
+    now: new Date(),
+  });
+  console.log(curlCommand(request));
 } catch (thrown) {
   console.error(errorMessage(thrown));
   process.exitCode = 1;

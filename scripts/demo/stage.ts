@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import pg from "pg";
 import { createClient, pgDatabase } from "../../src/client.ts";
@@ -8,13 +9,14 @@ import { fireScheduled } from "../lib/cron.ts";
 import type { Scope } from "../lib/lifecycle.ts";
 import { migrate } from "../lib/migrate.ts";
 import { startNeonServer } from "../lib/neon-server.ts";
+import { signedWebhook } from "../lib/signed-webhook.ts";
 import { startTemporaryPostgres } from "../lib/temporary-postgres.ts";
 import { startWrangler } from "../lib/wrangler.ts";
 
-/** What a callback was answered. */
+/** What a callback or a webhook was answered. */
 export interface Answer {
   readonly status: number;
-  readonly body: { readonly state?: string; readonly code?: string };
+  readonly body: { readonly state?: string; readonly status?: string; readonly code?: string };
   readonly text: string;
   /** When the answer was there, in milliseconds since 1970. */
   readonly at: number;
@@ -38,6 +40,7 @@ export async function setUp(scope: Scope, secret: string) {
   const neon = await startNeonServer({ upstream: databaseUrl });
   scope.defer(() => neon.close());
   const labels = await startLabelService(scope);
+  const sourceSecrets = { GITHUB_WEBHOOK_SECRET: randomBytes(32).toString("hex") };
   const workerUrl = await startWrangler(scope, {
     name: "wrangler-demo",
     prints: false,
@@ -48,6 +51,7 @@ export async function setUp(scope: Scope, secret: string) {
       AWA_CALLBACK_ALLOW_UNSIGNED: "false",
       AWA_CALLBACK_PATH_PREFIX: "",
       LABEL_SERVICE_URL: labels.url,
+      ...sourceSecrets,
     },
   });
   const pool = new pg.Pool({ connectionString: databaseUrl });
@@ -85,6 +89,19 @@ export async function setUp(scope: Scope, secret: string) {
       return jobOf(rows[0].id);
     },
 
+    /** Sends a webhook of GitHub's, signed as GitHub does. */
+    async github(event: string, deliveryId: string, body: unknown): Promise<Answer> {
+      const { url, method, headers, ...signed } = await signedWebhook(registry, sourceSecrets, {
+        source: "github",
+        body: JSON.stringify(body),
+        baseUrl: workerUrl,
+        deliveryId,
+        headers: [["X-GitHub-Event", event]],
+        now: new Date(),
+      });
+      return answerOf(await fetch(url, { method, headers, body: signed.body }));
+    },
+
     /** The callback that a job waits for: its name, and a way to answer it. */
     async waitOf(id: string) {
       const pending = (await client.getCallbacks(id)).find((callback) => callback.state === "pending");
@@ -107,6 +124,10 @@ export async function call(url: string | null, signature: string | null, body: u
     headers: { "Content-Type": "application/json", "X-Awa-Signature": signature },
     body: JSON.stringify(body),
   });
+  return answerOf(response);
+}
+
+async function answerOf(response: Response): Promise<Answer> {
   const text = await response.text();
   const at = Date.now();
   return { status: response.status, body: JSON.parse(text), text: `HTTP ${response.status} ${text}`, at };

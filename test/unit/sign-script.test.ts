@@ -6,7 +6,8 @@ import path from "node:path";
 import fc from "fast-check";
 import * as v from "valibot";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { signedCurl, type WebhookDraft } from "../../scripts/lib/signed-curl.ts";
+import { curlCommand } from "../../scripts/lib/curl-command.ts";
+import { signedWebhook, type WebhookDraft } from "../../scripts/lib/signed-webhook.ts";
 import { defineRegistry } from "../../src/shared/registry/define.ts";
 import { complete } from "../../src/shared/registry/source.ts";
 import { parseSources } from "../../src/shared/source-env.ts";
@@ -36,8 +37,8 @@ const readyOf = (name: string) => {
 };
 const SIGNING = Object.keys(ENTRIES).filter((name) => readyOf(name).signing !== undefined);
 
-const command = (draft: Partial<WebhookDraft> = {}) =>
-  signedCurl(registry, env, {
+const sign = (draft: Partial<WebhookDraft> = {}) =>
+  signedWebhook(registry, env, {
     source: "github",
     body: "{}",
     baseUrl: "https://edge.example",
@@ -46,6 +47,7 @@ const command = (draft: Partial<WebhookDraft> = {}) =>
     now: NOW,
     ...draft,
   });
+const command = async (draft: Partial<WebhookDraft> = {}) => curlCommand(await sign(draft));
 
 /** Runs commands in a shell in which `curl` tells its arguments. */
 function argumentsOf(commands: readonly string[], shell = "sh"): readonly (readonly string[])[] {
@@ -217,23 +219,23 @@ describe("what can't be signed", () => {
     ["one whose provider has the key", { source: "discord" }, /discord signs with a key that only its/],
     ["a header that can't be", { headers: [["X-A", "a\nb"]] as const }, /header/i],
   ])("%s", async (_, draft, error) => {
-    await expect(command(draft)).rejects.toThrow(error);
+    await expect(sign(draft)).rejects.toThrow(error);
   });
   test.each(["adyen", "awa"])("a request without what %s signs", async (source) => {
-    await expect(command({ source })).rejects.toThrow(`Something that ${source} signs is missing`);
+    await expect(sign({ source })).rejects.toThrow(`Something that ${source} signs is missing`);
   });
   test("a secret that isn't set, or is wrong: the variable is named, and not quoted", async () => {
     const without = { ...env, SECRET_OF_svix: "" };
     const draft = { source: "svix", body: "{}", baseUrl: "x:", deliveryId: ID, headers: [], now: NOW };
-    await expect(signedCurl(registry, without, draft)).rejects.toThrow("SECRET_OF_svix is not set");
+    await expect(signedWebhook(registry, without, draft)).rejects.toThrow("SECRET_OF_svix is not set");
     const wrong = { ...env, SECRET_OF_svix: "whsec_hunter2!" };
-    const error = await signedCurl(registry, wrong, draft).catch(String);
+    const error = await signedWebhook(registry, wrong, draft).catch(String);
     expect(error).toContain("SECRET_OF_svix: is not whsec_ and base64");
     expect(error).not.toContain("hunter2");
   });
   test("a registry without sources says so", async () => {
     const draft = { source: "x", body: "", baseUrl: "x:", deliveryId: ID, headers: [], now: NOW };
-    await expect(signedCurl(defineRegistry({}), {}, draft)).rejects.toThrow("It has: none.");
+    await expect(signedWebhook(defineRegistry({}), {}, draft)).rejects.toThrow("It has: none.");
   });
 });
 

@@ -2,6 +2,7 @@ import type { Bindings } from "../../src/shared/env.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 import { parseSources } from "../../src/shared/source-env.ts";
 import { WEBHOOK_PATH } from "../../src/shared/wait.ts";
+import type { WebhookRequest } from "../../src/shared/webhooks/scheme.ts";
 import { signWebhook } from "../../src/shared/webhooks/sign.ts";
 
 /** One webhook to be signed, for trying things by hand. */
@@ -19,17 +20,17 @@ export interface WebhookDraft {
 }
 
 /**
- * A shell command that sends a webhook, signed as its provider would.
+ * Signs a webhook as its provider would.
  *
  * @param env the bindings with the source's secrets
  * @throws Error that says what to do: the source isn't there, its secret isn't set, only its provider can sign, or what is to be
  *   signed isn't there
  */
-export async function signedCurl(
+export async function signedWebhook(
   registry: RegistryView,
   env: Bindings,
   draft: WebhookDraft,
-): Promise<string> {
+): Promise<WebhookRequest> {
   const { source, body, baseUrl, callbackId, deliveryId, headers, now } = draft;
   const configured = parseSources(env, registry.sources()).get(source);
   if (configured === undefined) {
@@ -61,16 +62,5 @@ export async function signedCurl(
       `Something that ${configured.source.scheme.name} signs is missing: look up what a body of it has, and whether it wants --callback.`,
     );
   }
-  const lines = [
-    `curl -i -X POST ${quoted(request.url)}`,
-    ...[...request.headers].map(([name, value]) => `  -H ${quoted(`${name}: ${value}`)}`),
-    // Raw: elsewhere a body that begins with @ would be taken for the name of a file. A byte order mark is signed, and stays.
-    `  --data-raw ${quoted(new TextDecoder("utf-8", { ignoreBOM: true }).decode(request.body))}`,
-  ];
-  return lines.join(" \\\n");
-}
-
-/** A word for a POSIX shell. */
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", `'\\''`)}'`;
+  return request;
 }
