@@ -199,4 +199,16 @@ describe("waitForCallback by name", () => {
     expect(await jobOf(id)).toMatchObject({ state: "completed", result: { first: 1, second: 2 } });
     expect(await deliveriesIn(db.pool, "state = 'parked'")).toEqual([]);
   });
+
+  test("two events before the first of two waits with the same key: each wait gets its own", async () => {
+    const id = await enqueue();
+    for (const payload of [1, 2]) expect(await event("resume", payload)).toEqual({ status: "parked" });
+    await run(async (ctx: Ctx) => {
+      const first = await ctx.waitForCallback("first", BY_KEY);
+      const second = await ctx.waitForCallback("second", BY_KEY);
+      return complete({ first, second });
+    });
+    expect(await jobOf(id)).toMatchObject({ state: "completed", result: { first: 1, second: 2 } });
+    expect((await deliveriesIn(db.pool)).map(({ state }) => state)).toEqual(["resolved", "resolved"]);
+  });
 });

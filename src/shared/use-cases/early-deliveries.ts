@@ -11,6 +11,7 @@ import {
 } from "../db/statements/early-deliveries.ts";
 import type { MoveResult, PlannedMove } from "../db/statements/move-job.ts";
 import { lockTarget, moveForDelivery } from "../db/statements/record-delivery.ts";
+import { TERMINAL_STATES } from "../job.ts";
 import type { RegistryView } from "../registry/define.ts";
 import { err, ok, type Result } from "../result.ts";
 import { decideByRules, type Waiting } from "../transitions.ts";
@@ -136,11 +137,14 @@ function planEarly(
     const { meaning } = delivery;
     const target = { correlationKey: callback.correlationKey ?? "" };
     if (move !== null) {
-      settled.push({
-        id: delivery.id,
-        state: "late",
-        reason: "its callback was resolved by an earlier delivery",
-      });
+      // A job that goes on may register the same key again: then it is early still, as if it had come after the move.
+      if (TERMINAL_STATES.some((state) => state === move?.planned.move.job.state)) {
+        settled.push({
+          id: delivery.id,
+          state: "late",
+          reason: "its callback was resolved by an earlier delivery",
+        });
+      }
       continue;
     }
     const action =
