@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
+import { DatabaseError } from "../../src/shared/db/errors.ts";
 import { countRoundTrips } from "../../src/shared/db/port.ts";
 import {
   lockTarget,
@@ -387,6 +388,20 @@ describe("a race of an event with the registration of its callback", () => {
     } as typeof database;
     expect(await deliver(interrupted, registry, event)).toMatchObject({ status: "moved" });
     await settled(jobId);
+  });
+
+  test("a registration that was the victim of a deadlock runs again, also where nothing came early", async () => {
+    let deadlocks = 1;
+    const contended = {
+      ...database,
+      batch: async (statements: Parameters<typeof database.batch>[0]) => {
+        if (deadlocks-- > 0) throw new DatabaseError("contended", "40P01");
+        return database.batch(statements);
+      },
+    } as typeof database;
+    const other = createClient({ database: contended, registry });
+    const { jobId } = await other.park("order", { n: 1 }, { source: "shop", correlationKey: "k" });
+    expect((await jobOf(jobId)).state).toBe("waiting_external");
   });
 
   test("as they come, two hundred times: never lost, never twice", async () => {

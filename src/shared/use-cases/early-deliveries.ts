@@ -85,10 +85,12 @@ export async function registerWithEarly<R>(
     } catch (thrown) {
       if (!(thrown instanceof DatabaseError)) throw thrown;
       if (thrown.constraint === ONE_PENDING) return err(TAKEN);
+      // Rolled back whole: a deadlock, or somebody else took a delivery that we were to consume.
+      if (thrown.kind === "contended") continue;
       if (plan.move === null) throw thrown;
       // The follow-up of an early delivery was refused. The registration must not fail for it: the tick tries again, and tells.
       if (thrown.kind === "rejected" || thrown.kind === "unique_violation") consumes = false;
-      else if (thrown.kind !== "contended") throw thrown;
+      else throw thrown;
     }
   }
   throw new DatabaseError("contended", null);
