@@ -437,6 +437,14 @@ describe("a callback registered in the application's own transaction", () => {
     expect(await jobOf(parked.jobId)).toMatchObject({ state: "completed", result: 1 });
   });
 
+  test("retention leaves what came early, however old, to the tick that is to try it", async () => {
+    await deliver(database, registry, { told: { key: "k", does: "complete", payload: 1 } });
+    await pool().query("UPDATE awa_edge.deliveries SET received_at = now() - interval '8 days'");
+    const parked = (await database.query(await prepare("k"))) ?? expect.fail();
+    await tick(database, registry, { runsJobs: false });
+    expect(await jobOf(parked.jobId)).toMatchObject({ state: "completed", result: 1 });
+  });
+
   test("an event for its id that comes before the commit is parked, and left to the tick", async () => {
     const statement = await prepare("k");
     const registrar = await holdTransaction(pool());

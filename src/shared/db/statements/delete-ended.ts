@@ -10,7 +10,7 @@ export interface Retention {
   readonly deadLetterSeconds: number;
   /** Deliveries that were resolved or ignored. Longer than any provider goes on retrying: a redelivery is known by them. */
   readonly deliverySeconds: number;
-  /** Deliveries that came before their callback, which may still come. */
+  /** Deliveries that came before their callback, which may still come. One that the tick is about to try stays until it was tried. */
   readonly parkedDeliverySeconds: number;
 }
 
@@ -108,7 +108,7 @@ WITH completed AS (${deleteSql("j.state = 'completed'", "finalized_at", "complet
     FOR UPDATE SKIP LOCKED))
   RETURNING id
 ), done_deliveries AS (${deleteDeliveriesSql("state IN ('resolved', 'ignored')", "$5")}
-), parked_deliveries AS (${deleteDeliveriesSql("state = 'parked'", "$6")}
+), parked_deliveries AS (${deleteDeliveriesSql("state = 'parked' AND d.next_attempt_at IS NULL", "$6")}
 ), late_or_failed_deliveries AS (${deleteDeliveriesSql("state IN ('late', 'failed')", "$3")}
 )
 SELECT (SELECT count(*) FROM completed) AS completed,
