@@ -652,6 +652,14 @@ describe("a source's code that fails", () => {
     for (const { jobId } of jobs) expect(await outcomesOf(jobId)).toEqual(COMPLETED);
   });
 
+  test("what was resolved is never replayed, whoever asks: the next wait for its key isn't its", async () => {
+    await parkFor("k");
+    await deliver(database, registry, event);
+    const next = await parkFor("k");
+    expect(await client.deliveries.replayAll(JSON.parse('{"state":"resolved"}'))).toEqual({ duplicate: 1 });
+    expect((await jobOf(next.jobId)).state).toBe("waiting_external");
+  });
+
   test("a follow-up that can't be planned, or that Postgres refuses: kept, the callback is still pending", async () => {
     const poison = await makeWaiting(pool(), { kind: "poison" });
     expect(

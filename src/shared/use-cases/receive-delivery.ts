@@ -90,8 +90,9 @@ export async function receiveDelivery(
   throw new DatabaseError("contended", null);
 }
 
-/** Whether a recorded delivery is still the one to be tried, or one that failed and came again. */
+/** Whether a recorded delivery is still the one to be tried, or one that failed and came again. One that was resolved never is. */
 function isToBeTried(delivery: NewDelivery | RecordedDelivery, recorded: RecordedDelivery): boolean {
+  if (recorded.state === "resolved") return false;
   return "id" in delivery
     ? recorded.state === delivery.state && recorded.attempts === delivery.attempts
     : recorded.state === "failed";
