@@ -652,6 +652,17 @@ describe("a source's code that fails", () => {
     for (const { jobId } of jobs) expect(await outcomesOf(jobId)).toEqual(COMPLETED);
   });
 
+  test("rules that this build can't read, of another build: kept, the callback is still pending", async () => {
+    const { jobId } = await parkFor("k");
+    await pool().query(`UPDATE awa_edge.callbacks SET rules = '{"newer": "true"}'`);
+    const receipt = await deliver(database, registry, { told: { key: "k", does: "resolve" } });
+    expect(receipt).toMatchObject({ status: "failed", isFirst: true });
+    expect(await deliveriesIn(pool())).toMatchObject([
+      { state: "failed", next_attempt_at: expect.any(Date) },
+    ]);
+    expect((await jobOf(jobId)).state).toBe("waiting_external");
+  });
+
   test("what was resolved is never replayed, whoever asks: the next wait for its key isn't its", async () => {
     await parkFor("k");
     await deliver(database, registry, event);
