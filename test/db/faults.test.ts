@@ -113,3 +113,21 @@ describe("the pg adapter behind a port with faults", () => {
     },
   );
 });
+
+test("a batch that ends in its middle behind the port: nothing of it stays, and the next one goes through", async (context) => {
+  const db = await freshDatabase(context);
+  let isBroken = true;
+  const database = faultyDatabase(pgDatabase(db.pool), () => (isBroken ? "mid_batch" : undefined));
+  const insert = (queue: string) => ({
+    text: "INSERT INTO awa_edge.queues (queue) VALUES ($1)",
+    values: [queue],
+    decode: () => undefined,
+  });
+  const batch = () => database.batch([insert("a"), insert("b"), insert("c")]);
+  const queues = async () => (await db.pool.query("SELECT queue FROM awa_edge.queues ORDER BY 1")).rows;
+  await expect(batch()).rejects.toMatchObject({ kind: "unavailable", sqlState: "57P01" });
+  expect(await queues()).toEqual([]);
+  isBroken = false;
+  await batch();
+  expect(await queues()).toEqual([{ queue: "a" }, { queue: "b" }, { queue: "c" }]);
+});
