@@ -4,7 +4,7 @@ import { neonDatabase } from "../../src/shared/db/neon.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
 import { createTestDatabase, type TestDatabase } from "../support/database.ts";
 import { endState } from "../support/end-state.ts";
-import { play, playFaultFree } from "../support/fault-scenario.ts";
+import { peopleOf, play, playFaultFree } from "../support/fault-scenario.ts";
 import {
   FAULT_TIMEOUT_MS,
   FAULTS,
@@ -130,4 +130,31 @@ test("a batch that ends in its middle behind the port: nothing of it stays, and 
   isBroken = false;
   await batch();
   expect(await queues()).toEqual([{ queue: "a" }, { queue: "b" }, { queue: "c" }]);
+});
+
+test("Postgres goes away before each statement of a wait that an event came early for: parked and completed in the end, once", async (context) => {
+  const db = await freshDatabase(context);
+  const open = () =>
+    neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
+  const { deliver, park } = peopleOf({ pool: db.pool, open, mend: () => undefined });
+  // The lock, the registration, the move, and what is settled beside it.
+  const STATEMENTS = 4;
+  for (let n = 0; n < STATEMENTS; n++) {
+    await deliver(`early-${n}`, { key: `early-${n}`, does: "complete", payload: n });
+    let ended = 0;
+    neon.fault(db.name, ({ statements }) =>
+      statements.length === STATEMENTS && ended++ === 0 ? { endBefore: n } : undefined,
+    );
+    await park(n, `early-${n}`);
+    neon.fault(db.name);
+    expect(ended).toBe(2);
+  }
+  const { jobs, deliveries } = await endState(db.pool);
+  const followUps = {
+    "waiting_for_callback after available": 1,
+    "completed after available": 1,
+    "completed once available": 1,
+  };
+  expect(jobs).toMatchObject([0, 1, 2, 3].map((n) => ({ n, state: "completed", result: n, followUps })));
+  expect(deliveries).toMatchObject([0, 1, 2, 3].map((n) => ({ n, state: "resolved" })));
 });
