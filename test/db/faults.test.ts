@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { type NeonServer, startNeonServer } from "../../scripts/lib/neon-server.ts";
 import { neonDatabase } from "../../src/shared/db/neon.ts";
@@ -12,6 +13,7 @@ import {
   faultPlan,
   faultyDatabase,
   httpFault,
+  LATE_MS,
   seeded,
 } from "../support/faulty-database.ts";
 
@@ -34,6 +36,11 @@ async function freshDatabase({ onTestFinished }: Pick<TestContext, "onTestFinish
   const db = await createTestDatabase();
   onTestFinished(() => db.drop());
   return db;
+}
+
+/** A call that its client has given up may still run. */
+function untilNothingIsLate(faults: readonly FaultName[]): Promise<unknown> {
+  return sleep(faults.includes("late") || faults.includes("hang") ? LATE_MS : 0);
 }
 
 test("the scenario has a bit of everything, and all of it comes to an end", () => {
@@ -86,7 +93,11 @@ describe("the Neon driver against a development server with faults", () => {
       });
       const open = () =>
         neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: FAULT_TIMEOUT_MS });
-      const answers = await play({ pool: db.pool, open, mend: () => neon.fault(db.name) });
+      const mend = () => {
+        neon.fault(db.name);
+        return untilNothingIsLate(faults);
+      };
+      const answers = await play({ pool: db.pool, open, mend });
       expect(await endState(db.pool)).toEqual(expected);
       expect(answers).toEqual(expectedAnswers);
       expect(planned.length).toBeGreaterThan(20);
@@ -105,6 +116,7 @@ describe("the pg adapter behind a port with faults", () => {
       const database = faultyDatabase(pgDatabase(db.pool), (text) => (isMended ? undefined : plan(text)));
       const mend = () => {
         isMended = true;
+        return untilNothingIsLate(faults);
       };
       const answers = await play({ pool: db.pool, open: () => database, mend });
       expect(await endState(db.pool)).toEqual(expected);
@@ -136,7 +148,7 @@ test("Postgres goes away before each statement of a wait that an event came earl
   const db = await freshDatabase(context);
   const open = () =>
     neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
-  const { deliver, park } = peopleOf({ pool: db.pool, open, mend: () => undefined });
+  const { deliver, park } = peopleOf({ pool: db.pool, open, mend: async () => undefined });
   // The lock, the registration, the move, and what is settled beside it.
   const STATEMENTS = 4;
   for (let n = 0; n < STATEMENTS; n++) {

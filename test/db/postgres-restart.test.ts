@@ -87,7 +87,7 @@ async function work(during: () => Promise<void>) {
   const failures = { claims: 0, ticks: 0, lost: 0 };
   const open = () =>
     neonDatabase({ connectionString: postgres.url(), fetchEndpoint: neon.endpoint, timeoutMs: 2_000 });
-  const people = peopleOf({ pool, open, mend: () => undefined });
+  const people = peopleOf({ pool, open, mend: async () => undefined });
   const registry = faultRegistry();
   const database = pgDatabase(pool, { prepares: true });
   const { deps } = executorDeps(database, registry, {

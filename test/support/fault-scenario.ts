@@ -21,7 +21,6 @@ import {
   passTime,
   WORKS,
 } from "./fault-world.ts";
-import { LATE_MS } from "./faulty-database.ts";
 import { ingressDeps } from "./ingress.ts";
 import { registryWithSources } from "./sources.ts";
 import { tick } from "./tick.ts";
@@ -32,8 +31,8 @@ export interface Scene {
   readonly pool: pg.Pool;
   /** The database as the product gets it. */
   readonly open: () => Database;
-  /** Ends the faults. */
-  readonly mend: () => void;
+  /** Ends the faults; resolves when nothing that was given up is still to run. */
+  readonly mend: () => Promise<unknown>;
 }
 
 /** Providers go on for days; here that is so many tries. */
@@ -198,9 +197,7 @@ export async function play(scene: Scene): Promise<unknown> {
     tickUntil(scene, people, async () => !(await unsettled())),
   ]);
   await people.settled();
-  mend();
-  // What was given up may still run.
-  await sleep(LATE_MS);
+  await mend();
   await passTime(pool);
   await tickUntil(scene, people, async () => (await leftToDo(pool)) === 0);
   return [first, then];
@@ -208,5 +205,5 @@ export async function play(scene: Scene): Promise<unknown> {
 
 /** The scenario without any fault, through `pg`. */
 export function playFaultFree(pool: pg.Pool): Promise<unknown> {
-  return play({ pool, open: () => pgDatabase(pool), mend: () => undefined });
+  return play({ pool, open: () => pgDatabase(pool), mend: async () => undefined });
 }

@@ -19,7 +19,7 @@ export type FaultName = (typeof FAULTS)[number];
 export type FaultPlan = (text: string) => FaultName | undefined;
 
 /** Milliseconds after which a client gives a call up. */
-export const FAULT_TIMEOUT_MS = 250;
+export const FAULT_TIMEOUT_MS = 200;
 /** Milliseconds after which nothing that was given up is still to run. */
 export const LATE_MS = 2 * FAULT_TIMEOUT_MS;
 const SLOW_MS = 40;
