@@ -12,10 +12,12 @@ const SIGNATURE = /^[0-9a-f]{64}$/;
  * a UUID. Runs before the body is read. The signature is in `X-Awa-Signature`, or, for senders that can only be
  * given a URL, in `?signature=`; the header wins.
  */
-export function authenticate({ secrets }: CallbackConfig) {
+export function authenticate({ secrets, pathPrefix }: CallbackConfig) {
+  // Counted from the front: a path may have a slash at its end.
+  const place = pathPrefix.split("/").length;
   return createMiddleware<IngressEnv>(async (c, next) => {
     // The raw segment: what was signed is what stands in the path, before any decoding.
-    const inPath = new URL(c.req.url).pathname.split("/").at(-2) ?? "";
+    const inPath = new URL(c.req.url).pathname.split("/")[place] ?? "";
     const refusal = check(secrets, inPath, c.req.header("X-Awa-Signature") ?? c.req.query("signature"));
     if (refusal !== null) return refuse(c, refusal);
     const id = parseCallbackId(inPath);

@@ -140,6 +140,13 @@ describe("authentication, before the body is looked at", () => {
   ])("%s: 401", async (_, headers, error) => {
     expect(await refused({ headers, body })).toMatchObject({ status: 401, code: "unauthorized", error });
   });
+  test("a path with a slash at its end: the id is signed, whatever follows it", async () => {
+    const headers = { "X-Awa-Signature": signCallbackId(SECRET, ID) };
+    expect(await refused({ path: `${PATH}/`, headers, body })).toMatchObject({ code: "invalid_json" });
+    lines = [];
+    const other = { "X-Awa-Signature": signCallbackId(SECRET, "complete") };
+    expect(await refused({ path: `${PATH}/`, headers: other, body })).toMatchObject({ status: 401 });
+  });
   test("in the URL: as good as the header, and the header wins", async () => {
     const path = (signature: string) => `${PATH}?signature=${signature}`;
     const good = signCallbackId(SECRET, ID);
