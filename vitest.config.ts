@@ -47,6 +47,8 @@ export default defineConfig({
                 NEON_FETCH_ENDPOINT: inject("neonEndpoint"),
                 AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET,
                 ...SOURCE_SECRETS,
+                // The tests' own, for what the Worker's role may not do.
+                TEST_OWNER_URL: inject("workersOwnerUrl"),
               },
               ratelimits: {
                 AWA_WEBHOOK_SOURCE_LIMITER: {

@@ -11,6 +11,7 @@ import { migrate } from "../lib/migrate.ts";
 import { startNeonServer } from "../lib/neon-server.ts";
 import { signedWebhook } from "../lib/signed-webhook.ts";
 import { startTemporaryPostgres } from "../lib/temporary-postgres.ts";
+import { renewWorkerRole } from "../lib/worker-role.ts";
 import { startWrangler } from "../lib/wrangler.ts";
 
 /** What a callback or a webhook was answered. */
@@ -35,8 +36,9 @@ export type Stage = Awaited<ReturnType<typeof setUp>>;
 export async function setUp(scope: Scope, secret: string) {
   const postgres = await startTemporaryPostgres();
   scope.defer(() => postgres.stop());
-  const databaseUrl = postgres.url();
-  await migrate({ databaseUrl });
+  // All of it runs with the rights of the Worker's role; the owner makes the tables.
+  const databaseUrl = await renewWorkerRole(postgres.url());
+  await migrate({ databaseUrl: postgres.url() });
   const neon = await startNeonServer({ upstream: databaseUrl });
   scope.defer(() => neon.close());
   const labels = await startLabelService(scope);

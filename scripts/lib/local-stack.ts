@@ -6,11 +6,11 @@ import { migrate } from "./migrate.ts";
 import { startNeonServer } from "./neon-server.ts";
 import { claim } from "./owner.ts";
 import { startPostgres } from "./postgres.ts";
+import { renewWorkerRole } from "./worker-role.ts";
 
 /** What the Worker needs beside it on a developer's machine. */
 export interface LocalStack {
-  readonly databaseUrl: string;
-  /** The same to be printed: of a database that isn't ours, the name of the variable, for use in a shell. */
+  /** The owner's connection string to be printed: of a database that isn't ours, the name of the variable, for use in a shell. */
   readonly printedDatabaseUrl: string;
   readonly neonEndpoint: string;
   /** The variables of .dev.vars, as the Worker gets them. */
@@ -25,8 +25,9 @@ export const REPOSITORY = path.resolve(import.meta.dirname, "../..");
 export const DATA_DIR = path.join(REPOSITORY, ".data");
 
 /**
- * Starts a migrated Postgres and a server in front of it that speaks Neon's protocol, and points .dev.vars at them. Where
- * DATABASE_URL is set in the environment, that database is used, and migrated, instead of a Postgres of our own.
+ * Starts a migrated Postgres and a server in front of it that speaks Neon's protocol, and points .dev.vars at them, with the login of
+ * the Worker's role. Where DATABASE_URL is set in the environment, that database is used as it says, and migrated, instead of a
+ * Postgres of our own.
  *
  * @throws Error that says what to do; what was started by then is registered with the scope
  */
@@ -39,6 +40,8 @@ export async function startLocalStack(scope: Scope): Promise<LocalStack> {
   const databaseUrl = given || (await startOwnPostgres(scope));
   scope.signal.throwIfAborted();
 
+  // Before the migrations, which end with its rights.
+  const workerUrl = given ? databaseUrl : await renewWorkerRole(databaseUrl);
   const { applied } = await migrate({ databaseUrl });
   for (const name of applied) console.log(`Applied migration ${name}.`);
   scope.signal.throwIfAborted();
@@ -47,11 +50,10 @@ export async function startLocalStack(scope: Scope): Promise<LocalStack> {
   scope.defer(() => neon.close());
   const devVars = updateDevVars(
     path.join(REPOSITORY, ".dev.vars"),
-    { databaseUrl, neonEndpoint: neon.endpoint },
+    { databaseUrl: workerUrl, neonEndpoint: neon.endpoint },
     await sourceSecrets(),
   );
   return {
-    databaseUrl,
     printedDatabaseUrl: given ? "$DATABASE_URL" : databaseUrl,
     neonEndpoint: neon.endpoint,
     devVars,

@@ -4,6 +4,7 @@ import { PG_MIGRATE_LOCK_ID, runner } from "node-pg-migrate";
 import pg from "pg";
 import { redact, withExplicitSslMode } from "./connection-string.ts";
 import { errorCode, errorMessage } from "./processes.ts";
+import { grantToWorkerRole, WORKER_ROLE } from "./worker-role.ts";
 
 /** How a database is migrated. */
 export interface MigrateOptions {
@@ -22,7 +23,8 @@ const CONNECT_TIMEOUT_MS = 15_000;
 
 /**
  * Brings a database to the schema of this code: applies the migrations it doesn't have, each in a transaction of its own.
- * Safe to repeat; where two do it at once, one waits for the other. Never goes backwards.
+ * Safe to repeat; where two do it at once, one waits for the other. Never goes backwards. Gives the Worker's role, where it is there,
+ * its rights on what there is then.
  *
  * @returns the names applied, in order; empty where nothing was to do
  * @throws Error that says what is wrong and what to do, without quoting the connection string
@@ -49,6 +51,8 @@ export async function migrate(options: MigrateOptions): Promise<{ applied: strin
         log(line);
       },
     });
+    current = "";
+    if (migrationsDir === MIGRATIONS_DIR) await grant(client);
     return { applied: applied.map(({ name }) => name) };
   } catch (thrown) {
     if (current === "") throw thrown;
@@ -58,6 +62,17 @@ export async function migrate(options: MigrateOptions): Promise<{ applied: strin
   } finally {
     // Closing the session releases the lock.
     await client.end().catch(() => undefined);
+  }
+}
+
+async function grant(client: pg.Client): Promise<void> {
+  try {
+    await grantToWorkerRole(client);
+  } catch (thrown) {
+    throw new Error(
+      `The schema is up to date, but ${WORKER_ROLE} couldn't be given its rights: ${errorMessage(thrown)}. Run sql/worker-role.sql as the owner of the tables.`,
+      { cause: thrown },
+    );
   }
 }
 

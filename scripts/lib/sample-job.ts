@@ -16,12 +16,16 @@ const PAYLOAD = { chargeId: "ch_1" };
  * @returns a shell command that completes it
  */
 export async function parkSampleJob(
-  { databaseUrl, devVars }: LocalStack,
+  { devVars }: LocalStack,
   workerUrl: string,
 ): Promise<{ jobId: string; completeCommand: string }> {
-  const { callbacks } = parseEnv(Object.fromEntries(devVars));
+  const { callbacks, database } = parseEnv(Object.fromEntries(devVars));
   if (!callbacks.ok) throw new Error(callbacks.error);
-  const pool = new pg.Pool({ connectionString: databaseUrl, connectionTimeoutMillis: 10_000 });
+  if (!database.ok) throw new Error(database.error);
+  const pool = new pg.Pool({
+    connectionString: database.value.connectionString,
+    connectionTimeoutMillis: 10_000,
+  });
   try {
     const client = createClient({
       database: pgDatabase(pool),

@@ -332,7 +332,7 @@ describe("retry", () => {
 
 describe("in the application's own transaction", () => {
   test("enqueue, park, cancel, retry and resolve commit or roll back with the application's rows", async () => {
-    await db.pool.query("CREATE TABLE orders (id int PRIMARY KEY)");
+    await db.pool.query("CREATE TABLE orders (id int PRIMARY KEY); GRANT INSERT ON orders TO awa_worker");
     const waiting = await makeWaiting(db.pool);
     const cancelMe = await makeWaiting(db.pool);
     const before = await snapshot(db.pool);
@@ -342,9 +342,9 @@ describe("in the application's own transaction", () => {
       const cancel = await client().prepare.cancel(cancelMe.id);
       const complete = await client().prepare.completeCallback(waiting.callbackId, { payload: 1 });
       if (cancel.statement === null || complete.statement === null) expect.fail("nothing to run");
-      const mine = await db.pool.connect();
+      const mine = await db.workerPool.connect();
       await mine.query("BEGIN");
-      await mine.query("INSERT INTO orders VALUES (1)");
+      await mine.query("INSERT INTO public.orders VALUES (1)");
       const results: unknown[] = [];
       for (const { text, values, decode } of [enqueue, park, cancel.statement, complete.statement]) {
         results.push(decode((await mine.query(text, [...values])).rows));

@@ -26,8 +26,9 @@ let db: TestDatabase;
 let database: Database;
 beforeAll(async () => {
   db = await createTestDatabase();
-  database = pgDatabase(db.pool);
+  database = pgDatabase(db.workerPool);
   await db.pool.query("CREATE TABLE own_rows (job_id bigint, note text)");
+  await db.pool.query("GRANT SELECT, INSERT ON own_rows TO awa_worker");
 });
 afterAll(() => db.drop());
 beforeEach(async () => {
@@ -255,10 +256,10 @@ test("progress that a heartbeat brings while a callback fails the job isn't over
 describe("caller-owned completion", () => {
   /** Runs own rows and the completion in one transaction of `pg`. */
   async function inOwnTransaction(ctx: Ctx, result: string): Promise<void> {
-    const own = await db.pool.connect();
+    const own = await db.workerPool.connect();
     try {
       await own.query("BEGIN");
-      await own.query("INSERT INTO own_rows VALUES ($1, $2)", [ctx.job.id, result]);
+      await own.query("INSERT INTO public.own_rows VALUES ($1, $2)", [ctx.job.id, result]);
       const { text, values } = ctx.completion(result);
       await own.query(text, [...values]);
       await own.query("COMMIT");
@@ -287,12 +288,12 @@ describe("caller-owned completion", () => {
 
   test("in a batch of the Neon driver", async () => {
     const id = await enqueue();
-    const sql = neon(db.url);
-    neonDatabase({ connectionString: db.url, fetchEndpoint: db.neonEndpoint });
+    const sql = neon(db.workerUrl);
+    neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: db.neonEndpoint });
     await run(async (ctx) => {
       const completion = ctx.completion("batch");
       await sql.transaction([
-        sql.query("INSERT INTO own_rows VALUES ($1, $2)", [ctx.job.id, "batch"]),
+        sql.query("INSERT INTO public.own_rows VALUES ($1, $2)", [ctx.job.id, "batch"]),
         sql.query(completion.text, [...completion.values]),
       ]);
     });

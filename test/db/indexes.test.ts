@@ -136,7 +136,7 @@ test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, reado
   [
     "resolve a callback",
     async () => {
-      const client = createClient({ database: pgDatabase(db.pool), registry: testRegistry() });
+      const client = createClient({ database: pgDatabase(db.workerPool), registry: testRegistry() });
       const planned = await client.prepare.completeCallback(waiting.callbackId, { payload: 1 });
       return planned.statement ?? expect.fail("nothing to run");
     },

@@ -48,14 +48,15 @@ beforeEach(async () => {
 });
 afterEach(() => neon.fault(db.name));
 
-const open = () => neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: 2_000 });
+const open = () =>
+  neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: neon.endpoint, timeoutMs: 2_000 });
 function appOf(registry: RegistryView) {
   const log = (line: LogEntry) => lines.push(line);
   const env = { DATABASE_URL: db.url, AWA_CALLBACK_ALLOW_UNSIGNED: "true", ...SOURCE_SECRETS };
   return createApp(ingressDeps(env, { registry, log, database: open }));
 }
 let app: ReturnType<typeof appOf>;
-const client = createClient({ database: countRoundTrips(() => pgDatabase(db.pool)), registry: shop });
+const client = createClient({ database: countRoundTrips(() => pgDatabase(db.workerPool)), registry: shop });
 
 async function send(toSign: ToSign, ingress = app, registry: RegistryView = shop) {
   const response = await ingress.request(await signed(registry, toSign), {}, {}, executionContext);
@@ -268,7 +269,7 @@ describe("a source's code that fails", () => {
     let isBroken = true;
     const registry = registryWithSources({ broken: () => isBroken });
     const ingress = appOf(registry);
-    const { jobId } = await createClient({ database: pgDatabase(db.pool), registry }).park(
+    const { jobId } = await createClient({ database: pgDatabase(db.workerPool), registry }).park(
       "order",
       { n: 1 },
       { source: "shop", correlationKey: "k" },
@@ -326,7 +327,7 @@ test("a thousand deliveries, each three times in random order and at once, a thi
   const COUNT = 1000;
   const registry = testRegistry().webhook("carrier", carrierParcels);
   const ingress = appOf(registry);
-  const sender = createClient({ database: pgDatabase(db.pool, { prepares: true }), registry });
+  const sender = createClient({ database: pgDatabase(db.workerPool, { prepares: true }), registry });
   const jobs: Promise<{ jobId: string }>[] = [];
   const park = (i: number) => {
     jobs[i] ??= sender.park("order", { n: i }, { source: "carrier", correlationKey: `key-${i}` });

@@ -38,7 +38,7 @@ beforeEach(async () => {
 afterEach(() => neon.fault(db.name));
 
 const open = (): Database =>
-  neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
+  neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
 
 function app(registry: RegistryView = testRegistry(), env: Record<string, string> = {}) {
   const bindings = { DATABASE_URL: db.url, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET, ...env };
@@ -74,7 +74,7 @@ async function call(
   return { status: response.status, headers: response.headers, body: answer };
 }
 
-const client = () => createClient({ database: pgDatabase(db.pool), registry: testRegistry() });
+const client = () => createClient({ database: pgDatabase(db.workerPool), registry: testRegistry() });
 
 describe("the status table, against the database", () => {
   test("moved: 200 with Awa's spelling of the state", async () => {
@@ -130,7 +130,7 @@ describe("the status table, against the database", () => {
 
   test("expired, cancelled: 410 by name; unknown: 404 with Awa's text", async () => {
     const expired = await makeWaiting(db.pool, { timeoutAt: "now() - interval '1 second'" });
-    await tick(pgDatabase(db.pool), testRegistry());
+    await tick(pgDatabase(db.workerPool), testRegistry());
     expect(await call(expired, "complete")).toMatchObject({
       status: 410,
       body: { code: "callback_expired" },
@@ -334,7 +334,7 @@ describe("round trips, counted at the development server", () => {
       );
       const registry = testRegistry();
       const { lines: report } = await tick(
-        neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint }),
+        neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: neon.endpoint }),
         registry,
       );
       const spent = report

@@ -43,7 +43,7 @@ async function cuttableWay() {
     await new Promise((resolve) => proxy.close(resolve));
   });
   const address = proxy.address();
-  const url = new URL(db.url);
+  const url = new URL(db.workerUrl);
   url.host = `127.0.0.1:${typeof address === "object" && address !== null ? address.port : expect.fail("no port")}`;
   return { url: url.href, cut: () => epoch++ };
 }

@@ -21,7 +21,7 @@ let db: TestDatabase;
 let database: Database;
 beforeAll(async () => {
   db = await createTestDatabase();
-  database = pgDatabase(db.pool);
+  database = pgDatabase(db.workerPool);
 });
 afterAll(() => db.drop());
 beforeEach(async () => {
@@ -60,7 +60,7 @@ function startWorker(
   const ending = new AbortController();
   if (listens) {
     const stopListening = listen(
-      { connectionString: db.url },
+      { connectionString: db.workerUrl },
       {
         onWakeUp: () => wakeUp.set(),
         onEnded: (jobId, lease) => heart.abortIfOurs(jobId, lease),

@@ -19,7 +19,7 @@ import { tick } from "../support/tick.ts";
 let db: TestDatabase;
 beforeAll(async () => {
   db = await createTestDatabase();
-  await db.pool.query(`${RUNS_TABLE}; ${GATE_TABLE}`);
+  await db.pool.query(`${RUNS_TABLE}; ${GATE_TABLE}; GRANT SELECT, INSERT ON runs, gate TO awa_worker`);
 });
 afterAll(() => db.drop());
 beforeEach(async () => {
@@ -56,7 +56,7 @@ function startWorker(
   const child = spawn(...command, {
     env: {
       PATH: process.env.PATH,
-      DATABASE_URL: db.url,
+      DATABASE_URL: db.workerUrl,
       AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET,
       AWA_WORKER_PORT: "0",
       ...env,
@@ -103,7 +103,11 @@ test(`two workers and a ticking one together drain ${DRAINED} jobs: each run is 
   // As the Worker's tick does it: over Neon's protocol, so many at a time.
   const registry = recordingRegistry(db.pool, "tick");
   const { deps } = executorDeps(
-    neonDatabase({ connectionString: db.url, fetchEndpoint: inject("neonEndpoint"), timeoutMs: 30_000 }),
+    neonDatabase({
+      connectionString: db.workerUrl,
+      fetchEndpoint: inject("neonEndpoint"),
+      timeoutMs: 30_000,
+    }),
     registry,
   );
   let ticked = 0;
@@ -144,7 +148,7 @@ test("kill -9 in the middle of a batch: every job it held is rescued and finishe
   await db.pool.query(
     "UPDATE awa_edge.jobs SET heartbeat_at = now() - interval '1 hour' WHERE state = 'running'",
   );
-  const { lines } = await tick(pgDatabase(db.pool), recordingRegistry(db.pool, "nobody"), {
+  const { lines } = await tick(pgDatabase(db.workerPool), recordingRegistry(db.pool, "nobody"), {
     runsJobs: false,
   });
   const held = lines.filter((line) => line.event === "rescue").map((line) => line.jobId);
@@ -174,7 +178,7 @@ test("a rejection that a handler left behind is logged by its name, and the work
 }, 30_000);
 
 test("a database that answers and takes nothing: the worker isn't ready, and goes on trying", async () => {
-  const url = new URL(db.url);
+  const url = new URL(db.workerUrl);
   url.searchParams.set("options", "-c default_transaction_read_only=on");
   const worker = startWorker({ DATABASE_URL: url.href });
   const health = await worker.started;

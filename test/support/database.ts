@@ -8,12 +8,16 @@ import { cloneTemplate, dropDatabase, urlOf } from "./admin.ts";
 /** A migrated, empty database of a test file's own. */
 export interface TestDatabase {
   readonly name: string;
+  /** The owner's, for what a test sets up and looks at. */
   readonly url: string;
   readonly pool: pg.Pool;
-  /** Neon's HTTP protocol in front of it; the driver takes `url` as connection string. */
+  /** The same database with the rights of the Worker's role, for the code under test. */
+  readonly workerUrl: string;
+  readonly workerPool: pg.Pool;
+  /** Neon's HTTP protocol in front of it; the driver takes `workerUrl` as connection string. */
   readonly neonEndpoint: string;
   /**
-   * Closes the pool and drops the database. With AWA_KEEP_TEST_DATABASES=1 it stays, to be looked at, and its URL is
+   * Closes the pools and drops the database. With AWA_KEEP_TEST_DATABASES=1 it stays, to be looked at, and its URL is
    * printed; that is of use on a server of your own (TEST_DATABASE_URL).
    */
   drop(): Promise<void>;
@@ -25,15 +29,17 @@ export async function createTestDatabase(): Promise<TestDatabase> {
   const name = `awa_test_${randomBytes(6).toString("hex")}`;
   await asAdmin(serverUrl, (admin) => cloneTemplate(admin, inject("templateDatabase"), name));
   const url = urlOf(serverUrl, name);
-  const pool = new pg.Pool({ connectionString: url, max: 20 });
-  pool.on("error", () => undefined);
+  const workerUrl = urlOf(inject("workerServerUrl"), name);
+  const [pool, workerPool] = [openPool(url), openPool(workerUrl)];
   return {
     name,
     url,
     pool,
+    workerUrl,
+    workerPool,
     neonEndpoint: inject("neonEndpoint"),
     async drop() {
-      await pool.end();
+      await Promise.all([pool.end(), workerPool.end()]);
       if (process.env.AWA_KEEP_TEST_DATABASES === "1") console.log(`kept: ${url}`);
       else await asAdmin(serverUrl, (admin) => dropDatabase(admin, name));
     },
@@ -43,21 +49,37 @@ export async function createTestDatabase(): Promise<TestDatabase> {
 /**
  * A database for the whole test file: made before its first test, dropped after its last.
  *
- * @returns it, and our own port to it over `pg`
+ * @returns it, and our own port to it over `pg`, with the rights of the Worker's role
  */
-export function useTestDatabase(): { readonly db: Pick<TestDatabase, "pool">; readonly database: Database } {
+export function useTestDatabase(): {
+  readonly db: Pick<TestDatabase, "pool" | "workerPool">;
+  readonly database: Database;
+} {
   let made: TestDatabase | undefined;
+  const there = () => {
+    if (made === undefined) throw new Error("the database is there from beforeAll on");
+    return made;
+  };
   const db = {
     get pool() {
-      if (made === undefined) throw new Error("the database is there from beforeAll on");
-      return made.pool;
+      return there().pool;
+    },
+    get workerPool() {
+      return there().workerPool;
     },
   };
   beforeAll(async () => {
     made = await createTestDatabase();
   });
   afterAll(() => made?.drop());
-  return { db, database: countRoundTrips(() => pgDatabase(db.pool)) };
+  return { db, database: countRoundTrips(() => pgDatabase(db.workerPool)) };
+}
+
+/** A pool whose idle connections may be ended by Postgres. */
+export function openPool(connectionString: string): pg.Pool {
+  const pool = new pg.Pool({ connectionString, max: 20 });
+  pool.on("error", () => undefined);
+  return pool;
 }
 
 async function asAdmin(serverUrl: string, work: (admin: pg.Client) => Promise<void>): Promise<void> {

@@ -26,7 +26,7 @@ export function recordingRegistry(pool: pg.Pool, who: string) {
       batch = [];
       flushed = null;
       return pool.query(
-        "INSERT INTO runs SELECT id, lease, $3 FROM unnest($1::bigint[], $2::bigint[]) AS r(id, lease)",
+        "INSERT INTO public.runs SELECT id, lease, $3 FROM unnest($1::bigint[], $2::bigint[]) AS r(id, lease)",
         [runs.map(([id]) => id), runs.map(([, lease]) => lease), who],
       );
     });
@@ -47,7 +47,7 @@ export function recordingRegistry(pool: pg.Pool, who: string) {
     })
     .handle("slow", async ({ job }) => {
       await record(job.id, job.runLease);
-      while (((await pool.query("SELECT FROM gate")).rowCount ?? 0) > 0) {
+      while (((await pool.query("SELECT FROM public.gate")).rowCount ?? 0) > 0) {
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
       return complete();

@@ -25,9 +25,9 @@ function textOf(name: string): string {
 }
 
 /** One database for the whole project: its test files run side by side in it. */
-function database() {
+function databaseAs(login: "DATABASE_URL" | "TEST_OWNER_URL") {
   return neonDatabase({
-    connectionString: textOf("DATABASE_URL"),
+    connectionString: textOf(login),
     fetchEndpoint: textOf("NEON_FETCH_ENDPOINT"),
     timeoutMs: 30_000,
   });
@@ -35,14 +35,14 @@ function database() {
 
 export function client() {
   return createClient({
-    database: database(),
+    database: databaseAs("DATABASE_URL"),
     registry,
     callbacks: { baseUrl: ORIGIN, secrets: [TEST_CALLBACK_SECRET] },
   });
 }
 
 export function query(text: string, values: readonly (string | number)[] = []) {
-  return database().query({ text, values, decode: (rows) => rows });
+  return databaseAs("TEST_OWNER_URL").query({ text, values, decode: (rows) => rows });
 }
 
 /** For `expect.poll` of what a tick does. */
