@@ -1,4 +1,5 @@
 import type { ConfiguredSource } from "../../../src/shared/source-env.ts";
+import { signWebhook } from "../../../src/shared/webhooks/sign.ts";
 
 /** A body, short enough to be printed: a large one by what it repeats. */
 export type Content =
@@ -70,11 +71,13 @@ export async function toRequest(
   if (signing !== null) {
     const { source, id, ageSeconds, by, content: signedContent = content } = signing;
     const scheme = sources[by].get(source)?.scheme;
-    if (scheme?.ok !== true || scheme.value.sign === undefined) throw new Error(`can't sign for ${source}`);
-    const signed = await scheme.value.sign(
+    if (scheme?.ok !== true) throw new Error(`can't sign for ${source}`);
+    const signed = await signWebhook(
+      scheme.value,
       { method, url: `${ORIGIN}${path}`, headers: new Headers(), body: bytesOf(signedContent) },
       { now: new Date(Date.now() - ageSeconds * 1000), id },
     );
+    if (signed === null) throw new Error(`can't sign for ${source}`);
     for (const [name, value] of signed.headers) sent.set(name, value);
   }
   const replaced = new Set<string>();
