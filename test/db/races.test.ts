@@ -15,6 +15,8 @@ import { testRegistry } from "../support/registry.ts";
 const { db, database } = useTestDatabase();
 const registry = testRegistry();
 const client = () => createClient({ database, registry });
+/** A condition that a statement reads after it took its snapshot, and before it locks a row. */
+const SLOWLY = "(SELECT pg_sleep(0.4)) IS NOT NULL";
 const expired = { timeoutAt: "now() - interval '1 minute'" };
 
 beforeEach(async () => {
@@ -188,13 +190,11 @@ describe("the expiry sweep against the others", () => {
     const jobs = await Promise.all(Array.from({ length: 5 }, () => makeWaiting(db.pool, expired)));
     const [first] = jobs;
     if (first === undefined) expect.fail("no job");
-    // The sweep's own statement, held up between its snapshot and its locks by a slow function in its condition.
-    await db.pool.query(`CREATE OR REPLACE FUNCTION pg_temp_slow() RETURNS boolean LANGUAGE plpgsql VOLATILE AS
-      $$ BEGIN PERFORM pg_sleep(0.4); RETURN true; END $$`);
+    // The sweep's own statement, held up between its snapshot and its locks.
     const { text, values, decode } = sweep();
     const slowed = text.replace(
       "WHERE j.state = 'waiting_external'",
-      "WHERE pg_temp_slow() AND j.state = 'waiting_external'",
+      `WHERE ${SLOWLY} AND j.state = 'waiting_external'`,
     );
     expect(slowed).not.toBe(text);
     const sweeping = database.query({ text: slowed, values, decode });
@@ -227,10 +227,8 @@ describe("a callback registered behind a statement's snapshot", () => {
       registered: false,
       heartbeatAt: "now() - interval '10 minutes'",
     });
-    await db.pool.query(`CREATE OR REPLACE FUNCTION pg_temp_slow() RETURNS boolean LANGUAGE plpgsql VOLATILE AS
-      $$ BEGIN PERFORM pg_sleep(0.4); RETURN true; END $$`);
     const { text, values, decode } = rescueIfLost("stale_heartbeat", [], []);
-    const slowed = text.replace("WHERE j.state = 'running'", "WHERE pg_temp_slow() AND j.state = 'running'");
+    const slowed = text.replace("WHERE j.state = 'running'", `WHERE ${SLOWLY} AND j.state = 'running'`);
     expect(slowed).not.toBe(text);
     const sweeping = database.query({ text: slowed, values, decode });
     await new Promise((resolve) => setTimeout(resolve, 150));
