@@ -277,9 +277,15 @@ describe("rate limits", () => {
 
   test("a limiter that fails lets the request pass; one that is none is named", async () => {
     const broken = { limit: () => Promise.reject(new Error("down")) };
-    expect(
-      await send("/webhooks/standard", { env: { AWA_WEBHOOK_SOURCE_LIMITER: broken }, body: "x" }),
-    ).toMatchObject({ status: 401 });
+    const throwing = {
+      limit: () => {
+        throw new Error("down");
+      },
+    };
+    for (const limiter of [broken, throwing]) {
+      const env = { AWA_WEBHOOK_SOURCE_LIMITER: limiter };
+      expect(await send("/webhooks/standard", { env, body: "x" })).toMatchObject({ status: 401 });
+    }
     expect(
       await send("/webhooks/standard", { env: { AWA_WEBHOOK_SOURCE_LIMITER: "yes" }, body: "x" }),
     ).toMatchObject({

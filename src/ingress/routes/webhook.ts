@@ -3,7 +3,7 @@ import type { KeptHeaders } from "../../shared/delivery.ts";
 import { type CallbackId, parseCallbackId } from "../../shared/ids.ts";
 import { CONTENT_TYPE, interpret, type RegisteredSource } from "../../shared/registry/source.ts";
 import { err, ok, type Result, unreachable } from "../../shared/result.ts";
-import type { RateLimits } from "../../shared/source-env.ts";
+import type { RateLimiter, RateLimits } from "../../shared/source-env.ts";
 import { type Receipt, receiveDelivery } from "../../shared/use-cases/receive-delivery.ts";
 import { deliveryIdOf } from "../../shared/webhooks/delivery-id.ts";
 import type { HandshakeAnswer, VerifiedRequest, WebhookRequest } from "../../shared/webhooks/scheme.ts";
@@ -34,10 +34,9 @@ async function isTooMuch(
   { name }: RegisteredSource,
 ): Promise<boolean> {
   const sender = c.req.header("CF-Connecting-IP");
-  const answers = await Promise.allSettled([
-    source?.limit({ key: name }),
-    sender === undefined ? undefined : address?.limit({ key: sender }),
-  ]);
+  const ask = async (limiter: RateLimiter | null, key: string | undefined) =>
+    key === undefined ? undefined : limiter?.limit({ key });
+  const answers = await Promise.allSettled([ask(source, name), ask(address, sender)]);
   return answers.some((answer) => answer.status === "fulfilled" && answer.value?.success === false);
 }
 
