@@ -59,6 +59,11 @@ CREATE FUNCTION awa_edge.make_early_due(for_source text, for_key text, for_callb
 DECLARE
   made_due bigint;
 BEGIN
+  -- A snapshot that is older than the lock doesn't see what was parked meanwhile, and nobody else would look.
+  IF for_source IS NOT NULL AND current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE EXCEPTION 'a callback with a source can be registered under READ COMMITTED only, and not under %',
+      upper(current_setting('transaction_isolation')) USING ERRCODE = 'feature_not_supported';
+  END IF;
   IF for_callback IS NOT NULL THEN
     PERFORM pg_advisory_xact_lock(hashtextextended(for_callback::text, 0));
   END IF;

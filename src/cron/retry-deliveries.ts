@@ -49,6 +49,11 @@ async function tryAgain(deps: TickDeps, delivery: DeliveryRow): Promise<Receipt[
         level: "info",
         ...("jobId" in receipt && { jobId: receipt.jobId, kind: receipt.kind }),
       });
+    if (receipt.status === "moved" && !receipt.knownKind) {
+      const { jobId, kind } = receipt;
+      const reason = "this build's registry doesn't know the kind: the job moved without follow-ups";
+      log({ level: "warn", event: "registry_drift", jobId, kind, reason });
+    }
     if (receipt.status === "moved" && receipt.ended !== null) {
       const { jobId, kind, ended } = receipt;
       const report = (reason: string) => log({ level: "warn", event: "hook_failed", jobId, kind, reason });

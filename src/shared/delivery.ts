@@ -96,11 +96,10 @@ export function checkTarget(value: unknown): Result<Target, string> {
   return err("that names no callback: return { id }, { correlationKey } or null");
 }
 
-/** Reads a meaning back. @throws Error where the column holds none */
-export function parseMeaning(stored: Json): Meaning {
+/** Reads a meaning back; `null` where this build can't: a newer one may have stored it. */
+export function parseMeaning(stored: Json): Meaning | null {
   const checked = checkMeaning(stored);
-  if (!checked.ok) throw new Error(`a delivery's meaning can't be read: ${checked.error}`);
-  return checked.value;
+  return checked.ok ? checked.value : null;
 }
 
 /** The headers that are kept with a delivery, by name in lower case. */
@@ -124,7 +123,7 @@ export interface DeliveryRow {
   readonly pathCallbackId: CallbackId | null;
   /** The callback that it is for; `null`: it is for a correlation key, or nobody knows. */
   readonly target: Target | null;
-  /** `null`: its source's code hasn't said. */
+  /** `null`: its source's code hasn't said, or has said what this build can't read. */
   readonly meaning: Meaning | null;
   /** The job that it moved, or came too late for. */
   readonly jobId: JobId | null;

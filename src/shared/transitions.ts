@@ -29,8 +29,14 @@ export function decideByRules(
   | { readonly type: "ignore"; readonly reason: string }
   | { readonly type: "undecided"; readonly reason: string } {
   if (rules !== null && engine === null) return { type: "undecided", reason: NO_RULE_ENGINE };
-  const judged: Judgement =
-    rules === null || engine === null ? { type: "complete", payload } : engine.judge(rules, payload);
+  let judged: Judgement = { type: "complete", payload };
+  if (rules !== null && engine !== null) {
+    try {
+      judged = engine.judge(rules, payload);
+    } catch {
+      return { type: "undecided", reason: "this build can't read the callback's rules" };
+    }
+  }
   switch (judged.type) {
     case "complete":
       return { type: awaitedInAttempt === null ? "complete" : "resume", payload: judged.payload };

@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
+import * as v from "valibot";
 import { beforeEach, describe, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
+import { celRules } from "../../src/shared/cel-rules.ts";
 import { DatabaseError } from "../../src/shared/db/errors.ts";
 import { countRoundTrips } from "../../src/shared/db/port.ts";
 import {
@@ -12,7 +14,8 @@ import { useTestDatabase } from "../support/database.ts";
 import { deliver, deliveriesIn, type Event, toReceive } from "../support/deliver.ts";
 import { claim, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
-import { registryWithSources } from "../support/sources.ts";
+import { testRegistry } from "../support/registry.ts";
+import { registryWithSources, trustingScheme } from "../support/sources.ts";
 import { tick } from "../support/tick.ts";
 
 const { db, database } = useTestDatabase();
@@ -428,6 +431,16 @@ describe("a callback registered in the application's own transaction", () => {
   const prepare = (correlationKey: string) =>
     client.prepare.park("order", { n: 1 }, { source: "shop", correlationKey });
 
+  test.each(["REPEATABLE READ", "SERIALIZABLE"])(
+    "under %s it is refused: it wouldn't see an event that parked meanwhile",
+    async (isolation) => {
+      const statement = await prepare("k");
+      const tx = await holdTransaction(pool());
+      await tx.query(`SET TRANSACTION ISOLATION LEVEL ${isolation}`);
+      await expect(tx.run(statement)).rejects.toThrow(`READ COMMITTED only, and not under ${isolation}`);
+    },
+  );
+
   test("what came early is left to the next tick, which resolves it", async () => {
     await deliver(database, registry, { told: { key: "k", does: "complete", payload: 1 } });
     const parked = (await database.query(await prepare("k"))) ?? expect.fail();
@@ -661,6 +674,59 @@ describe("a source's code that fails", () => {
       { state: "failed", next_attempt_at: expect.any(Date) },
     ]);
     expect((await jobOf(jobId)).state).toBe("waiting_external");
+  });
+
+  test("rules that this build can't read don't stop a registration: the tick finds what came early", async () => {
+    await deliver(database, registry, { told: { key: "k", does: "resolve" } });
+    const engine = { ...celRules, judge: () => expect.fail("rules of a newer build") };
+    const older = registryWithSources({ rules: engine });
+    const wait = { source: "shop", correlationKey: "k", rules: { filter: "true" } };
+    const { jobId } = await createClient({ database, registry: older }).park("order", { n: ++n }, wait);
+    expect((await jobOf(jobId)).state).toBe("waiting_external");
+    await tick(database, registry, { runsJobs: false });
+    expect((await jobOf(jobId)).state).toBe("completed");
+  });
+
+  test("a meaning that this build can't read: registration and tick go on, its source's code says it again", async () => {
+    await deliver(database, registry, { told: { key: "k", does: "complete" } });
+    await pool().query(`UPDATE awa_edge.deliveries SET meaning = '{"type": "newer"}'`);
+    const { jobId } = await parkFor("k");
+    expect((await jobOf(jobId)).state).toBe("waiting_external");
+    expect((await client.deliveries.list()).deliveries).toMatchObject([{ meaning: null, state: "parked" }]);
+    await tick(database, registry, { runsJobs: false });
+    expect((await jobOf(jobId)).state).toBe("completed");
+  });
+
+  test("a replay by a build without the source is refused, and leaves the delivery as it was", async () => {
+    await deliver(database, registry, { deliveryId: "d", told: { key: "k", does: "complete" } });
+    const before = await snapshot(pool());
+    const other = createClient({ database, registry: testRegistry() });
+    await expect(other.deliveries.replay("shop", "d")).rejects.toThrow("doesn't have the source shop");
+    await expect(other.deliveries.replayAll({ state: "parked" })).rejects.toThrow("the source shop");
+    expect(await snapshot(pool())).toEqual(before);
+  });
+
+  test("what its code throws may be anything", async () => {
+    const odd = testRegistry().webhook("odd", {
+      scheme: trustingScheme(),
+      payload: v.unknown(),
+      meaning: () => {
+        throw Object.create(null);
+      },
+    });
+    expect(await deliver(database, odd, { source: "odd", told: {} })).toMatchObject({ status: "failed" });
+  });
+
+  test("the tick tells of a kind that this build doesn't know", async () => {
+    broken = true;
+    const { id, callbackId } = await makeWaiting(pool(), { kind: "from_another_build" });
+    await deliver(database, registry, { path: callbackId, told: { does: "complete" } });
+    broken = false;
+    await pool().query("UPDATE awa_edge.deliveries SET next_attempt_at = now()");
+    const { lines } = await tick(database, registry, { runsJobs: false });
+    expect(lines.filter((line) => line.event === "registry_drift")).toMatchObject([
+      { jobId: id, kind: "from_another_build" },
+    ]);
   });
 
   test("what was resolved is never replayed, whoever asks: the next wait for its key isn't its", async () => {

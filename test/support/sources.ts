@@ -10,6 +10,7 @@ import {
   retry,
 } from "../../src/shared/registry/source.ts";
 import { ok } from "../../src/shared/result.ts";
+import type { RuleEngine } from "../../src/shared/rules.ts";
 import { accept, type WebhookScheme } from "../../src/shared/webhooks/scheme.ts";
 import { testRegistry } from "./registry.ts";
 
@@ -43,8 +44,10 @@ export const Told = v.object({
 });
 
 /** The registry of the tests with a source `shop`, whose events say what they mean, and `bank`, a second one of the same kind. */
-export function registryWithSources(hooks: { readonly broken?: () => boolean } = {}) {
-  const registry = testRegistry().withRules(celRules);
+export function registryWithSources(
+  hooks: { readonly broken?: () => boolean; readonly rules?: RuleEngine } = {},
+) {
+  const registry = testRegistry().withRules(hooks.rules ?? celRules);
   for (const name of ["shop", "bank"]) {
     registry.webhook(name, {
       scheme: trustingScheme(),

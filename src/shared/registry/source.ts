@@ -98,7 +98,8 @@ export interface Interpretation {
 }
 
 /** Headers that a delivery must not keep, whoever asks. */
-const SECRET_HEADER = /^(authorization|cookie|proxy-authorization)$|signature|secret|token|hmac/;
+const SECRET_HEADER =
+  /^(authorization|cookie|proxy-authorization)$|signature|secret|token|hmac|password|api-?key/;
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
 /** What is kept whether asked for or not: the body is read by it. */
 export const CONTENT_TYPE = "content-type";
@@ -176,7 +177,16 @@ export function interpret(
       ? ok({ meaning: meaning.value, target: target.value })
       : err(`the source's callback: ${target.error}`);
   } catch (thrown) {
-    return err(`the source's code threw: ${String(thrown)}`);
+    return err(`the source's code threw: ${textOf(thrown)}`);
+  }
+}
+
+/** Whatever was thrown, as text: it may be something that can't be made one. */
+function textOf(thrown: unknown): string {
+  try {
+    return String(thrown);
+  } catch {
+    return typeof thrown;
   }
 }
 

@@ -42,6 +42,12 @@ const ID = /^[0-9]{1,18}$/;
  */
 export function deliveriesOf(database: Database, registry: RegistryView, afterMove: (moved: Moved) => void) {
   async function again(delivery: DeliveryRow): Promise<Receipt> {
+    // It would be recorded as failed, and what it meant forgotten.
+    mustBe(
+      registry.source(delivery.source) === undefined
+        ? `this build doesn't have the source ${delivery.source}: replay it by one that does`
+        : null,
+    );
     const receipt = await receiveAgain(database, registry, delivery);
     if (receipt.status === "moved") afterMove(receipt);
     return receipt;

@@ -149,6 +149,8 @@ function planEarly(
       }
       continue;
     }
+    // The tick has its source's code say it again.
+    if (meaning === null) return { move, settled, isWhole: false };
     const action =
       meaning.type === "resolve" ? decideByRules(meaning.payload, callback, registry.ruleEngine()) : meaning;
     if (action.type === "undecided") return { move, settled, isWhole: false };

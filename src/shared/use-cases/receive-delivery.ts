@@ -15,7 +15,6 @@ import {
 import type { DeliveryState, Target } from "../delivery.ts";
 import type { JobId } from "../ids.ts";
 import { TERMINAL_STATES } from "../job.ts";
-import type { Json } from "../json.ts";
 import type { RegistryView } from "../registry/define.ts";
 import type { Interpretation } from "../registry/source.ts";
 import type { Result } from "../result.ts";
@@ -119,7 +118,8 @@ async function receiveOnce(
     const isOver = "id" in target || TERMINAL_STATES.some((state) => state === job.state);
     return isOver ? recordLate(database, given, target, found) : park(database, given, target, false);
   }
-  const action = meaning.type === "resolve" ? decide(registry, meaning.payload, callback) : meaning;
+  const action =
+    meaning.type === "resolve" ? decideByRules(meaning.payload, callback, registry.ruleEngine()) : meaning;
   if (action.type === "ignore") return recordIgnored(database, given, action.reason, job.id);
   if (action.type === "undecided") return recordFailure(database, given, action.reason, action.reason);
   const planned = planMove(registry, found, action);
@@ -137,19 +137,6 @@ async function receiveOnce(
     }
     default:
       throw new Error(`a pending callback can't be ${planned.error.status}`);
-  }
-}
-
-/** {@link decideByRules}, also where the engine throws: rules that another build has stored must not lose the delivery. */
-function decide(
-  registry: RegistryView,
-  payload: Json,
-  callback: CallbackReading["callback"],
-): ReturnType<typeof decideByRules> {
-  try {
-    return decideByRules(payload, callback, registry.ruleEngine());
-  } catch {
-    return { type: "undecided", reason: "this build can't read the callback's rules" };
   }
 }
 

@@ -11,7 +11,8 @@ const MAX_EARLY_BYTES = 4_000_000;
 
 /** A delivery that came before its callback. */
 export interface EarlyDelivery extends RecordedDelivery {
-  readonly meaning: Meaning;
+  /** `null`: this build can't read it. */
+  readonly meaning: Meaning | null;
 }
 
 /** The early deliveries of a correlation key. */
