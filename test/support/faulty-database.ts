@@ -35,19 +35,18 @@ export function seeded(seed: number): () => number {
   };
 }
 
-/** A statement that went wrong so often in a row gets through: whoever repeats it pauses for longer each time. */
-const MAX_IN_A_ROW = 1;
+/** So many calls of a statement that went wrong get through then: whoever repeats it pauses for longer each time, up to ten seconds. */
+const CALM = 3;
 
 /** A plan in which that share of the calls goes wrong, in one of those ways. Counts what it planned. */
 export function faultPlan(seed: number, faults: readonly FaultName[], share: number) {
   const random = seeded(seed);
   const planned: FaultName[] = [];
-  const inARow = new Map<string, number>();
+  const calm = new Map<string, number>();
   const plan: FaultPlan = (text) => {
-    const before = inARow.get(text) ?? 0;
-    const fault =
-      before < MAX_IN_A_ROW && random() < share ? faults[Math.floor(random() * faults.length)] : undefined;
-    inARow.set(text, fault === undefined ? 0 : before + 1);
+    const left = calm.get(text) ?? 0;
+    const fault = left === 0 && random() < share ? faults[Math.floor(random() * faults.length)] : undefined;
+    calm.set(text, fault === undefined ? Math.max(0, left - 1) : CALM);
     if (fault !== undefined) planned.push(fault);
     return fault;
   };
