@@ -9,6 +9,8 @@ import { SOURCE_SECRETS } from "./test/support/signed.ts";
 // A developer's own settings must not reach the Worker under test: what .dev.vars sets is emptied, which counts as not
 // set, and .env isn't looked at.
 process.env.CLOUDFLARE_LOAD_DEV_VARS_FROM_DOT_ENV = "false";
+// Scripts that tests start are compiled once, and not by each process.
+process.env.NODE_COMPILE_CACHE ??= path.resolve(import.meta.dirname, "node_modules/.cache/node");
 const emptied = Object.fromEntries(
   [...readDevVars(path.resolve(import.meta.dirname, ".dev.vars")).keys()].map((name) => [name, ""]),
 );

@@ -205,12 +205,12 @@ describe("exactly once, through the ingress", () => {
       (n) => park(n, timeoutSeconds),
     );
   }
-  const deliveriesOf = <T>(jobs: readonly T[]) =>
-    jobs.flatMap((job) => Array.from({ length: DELIVERIES }, (_, n) => ({ job, n })));
+  const deliveriesOf = <T>(jobs: readonly T[], times: number) =>
+    jobs.flatMap((job) => Array.from({ length: times }, (_, n) => ({ job, n })));
 
   test("preloop/preloop#517 200 callbacks × 10 identical deliveries at once: 200 moved, 1,800 duplicate, follow-ups once", async () => {
     const jobs = await parkMany(1_000);
-    const answers = await eachOf(deliveriesOf(jobs), AT_ONCE, ({ job }) =>
+    const answers = await eachOf(deliveriesOf(jobs, DELIVERIES), AT_ONCE, ({ job }) =>
       post(job.url, job.signature, { payload: { chargeId: "ch_1" } }),
     );
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
@@ -221,7 +221,7 @@ describe("exactly once, through the ingress", () => {
 
   test("complete racing fail: one winner each, with the follow-ups of the winner only", async () => {
     const jobs = await parkMany(2_000);
-    const answers = await eachOf(deliveriesOf(jobs), AT_ONCE, async ({ job, n }) => {
+    const answers = await eachOf(deliveriesOf(jobs, 4), AT_ONCE, async ({ job, n }) => {
       const complete = n % 2 === 0;
       const url = complete ? job.url : job.url.replace(/complete$/, "fail");
       return {
@@ -235,8 +235,8 @@ describe("exactly once, through the ingress", () => {
       const winners = mine.filter(({ status, body }) => status === 200 && body.duplicate !== true);
       expect(winners).toHaveLength(1);
       const state = winners[0]?.body.state ?? "";
-      expect(mine.filter(({ body }) => body.duplicate === true && body.state === state)).toHaveLength(4);
-      expect(mine.filter(({ body }) => body.code === "callback_already_resolved")).toHaveLength(5);
+      expect(mine.filter(({ body }) => body.duplicate === true && body.state === state)).toHaveLength(1);
+      expect(mine.filter(({ body }) => body.code === "callback_already_resolved")).toHaveLength(2);
       expect(followUps.get(job.jobId)).toEqual(followUpsAfter[state]);
     }
   }, 60_000);
