@@ -132,7 +132,8 @@ export type Client<K extends Kinds> = ReturnType<typeof createClient<K>>;
  * transaction with any driver: `{ text, values }`, and `decode(rows)` for what came back.
  *
  * Every method rejects with a DatabaseError where the database failed (what was written isn't known then; all of them
- * are safe to repeat, enqueue and park with `unique`), and with an Error that says what is wrong where an argument can't be.
+ * are safe to repeat, enqueue and park with `unique`), and with an Error that says what is wrong where an argument can't be. A job that may
+ * be over when its park is repeated, as an event came early for it, is recognized where `unique.states` has the terminal states too.
  */
 export function createClient<K extends Kinds>(options: ClientOptions<K>) {
   const { database, registry, callbacks, now = () => new Date() } = options;
