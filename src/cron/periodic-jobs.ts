@@ -6,6 +6,7 @@ import {
   type ScheduleReading,
 } from "../shared/db/statements/schedules.ts";
 import { jobOfFire, type RegisteredSchedule } from "../shared/registry/periodic.ts";
+import { nameOf } from "../shared/thrown.ts";
 import { type DueFires, dueFires, MAX_FIRES } from "./fires.ts";
 import { paged, type Task, type TickDeps } from "./task.ts";
 
@@ -83,7 +84,7 @@ function plan(
     return { schedule, advance: { name, lastFireAt: reading.lastFireAt, newestFire, jobs }, ...rest };
   } catch (thrown) {
     // Its schema, or a zone that this runtime doesn't know any more.
-    return fail(deps, schedule, `threw ${thrown instanceof Error ? thrown.name : typeof thrown}`, counts);
+    return fail(deps, schedule, `threw ${nameOf(thrown)}`, counts);
   }
 }
 

@@ -1,5 +1,6 @@
 import { DatabaseError } from "../shared/db/errors.ts";
 import { countRoundTrips, type Database } from "../shared/db/port.ts";
+import { nameOf } from "../shared/thrown.ts";
 import { backlog } from "./backlog.ts";
 import { dispatchRescueFollowUps } from "./dispatch-rescue-follow-ups.ts";
 import { enqueuePeriodicJobs } from "./periodic-jobs.ts";
@@ -81,9 +82,4 @@ async function runTask(task: Task, deps: TickDeps, before: CountsBefore): Promis
   } catch (error) {
     return { task: task.name, ok: false, error };
   }
-}
-
-/** An error's name and not its message: a message may quote what was stored. */
-function nameOf(error: unknown): string {
-  return error instanceof Error ? error.name : typeof error;
 }

@@ -1,3 +1,4 @@
+import { nameOf } from "../shared/thrown.ts";
 import type { ExecutorDeps } from "./deps.ts";
 import { handBackAll } from "./hand-back.ts";
 import { Heart } from "./heart.ts";
@@ -36,7 +37,7 @@ export async function nudge(
   try {
     if (!(await endsWithin(run, times.runningMs))) await handBackAll(deps, heart, times.listeningMs);
   } catch (thrown) {
-    const reason = thrown instanceof Error ? thrown.name : typeof thrown;
+    const reason = nameOf(thrown);
     deps.log({ level: "warn", event: "nudge_failed", reason });
   }
 }

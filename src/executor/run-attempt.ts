@@ -4,6 +4,7 @@ import { type HandlerOutcome, TerminalError } from "../shared/registry/handler.t
 import { decodeArgs } from "../shared/registry/job-insert.ts";
 import { runHooks, runStartedHooks } from "../shared/registry/plan.ts";
 import { err, ok, type Result } from "../shared/result.ts";
+import { messageOf, nameOf } from "../shared/thrown.ts";
 import type { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
 import { type Finished, finishAttempt, storableText } from "./finish-attempt.ts";
@@ -25,7 +26,7 @@ export async function runAttempt(deps: ExecutorDeps, attempt: Attempt): Promise<
   if (isObserved) defer(runStartedHooks(registry, attempt.job, reportHook));
 
   const finished = await runToItsEnd(deps, attempt).catch((thrown: unknown) => {
-    const reason = `unexpected ${thrown instanceof Error ? thrown.name : typeof thrown}: the job will be rescued`;
+    const reason = `unexpected ${nameOf(thrown)}: the job will be rescued`;
     log({ level: "error", event: "attempt", jobId, kind, reason });
     attempt.abort("lease_lost");
     return null;
@@ -79,7 +80,7 @@ function decodeSafely(...[schema, args]: Parameters<typeof decodeArgs>): ReturnT
   try {
     return decodeArgs(schema, args);
   } catch (thrown) {
-    return err(`the kind's schema threw ${thrown instanceof Error ? thrown.name : typeof thrown}`);
+    return err(`the kind's schema threw ${nameOf(thrown)}`);
   }
 }
 
@@ -141,15 +142,10 @@ function isOutcome(returned: unknown): returned is HandlerOutcome {
 function failureOf(thrown: unknown, { abortCause }: Attempt): AttemptEnd {
   // It stopped because it was told to, as the process ends: that is no failure of the job.
   if (abortCause === "shutdown") return { type: "hand_back" };
-  const error = storableText(textOf(thrown));
+  const error = storableText(messageOf(thrown));
   if (thrown instanceof TerminalError) return { type: "fail_terminally", error, reason: "terminal_error" };
   // Whatever it threw when it was told to stop, this is why.
   return { type: "fail", error: abortCause === "deadline_exceeded" ? "hard deadline exceeded" : error };
-}
-
-function textOf(thrown: unknown): string {
-  if (!(thrown instanceof Error)) return String(thrown);
-  return thrown.message === "" ? thrown.name : thrown.message;
 }
 
 /** One line an attempt. What a handler threw or returned isn't in it: it stands in the job. */

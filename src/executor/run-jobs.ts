@@ -1,6 +1,7 @@
 import { DatabaseError } from "../shared/db/errors.ts";
 import { type Claimed, claimIfDue, type Wanted } from "../shared/db/statements/claim-jobs.ts";
 import type { RegisteredQueue } from "../shared/registry/handler.ts";
+import { nameOf } from "../shared/thrown.ts";
 import { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
 import { finishAttempt } from "./finish-attempt.ts";
@@ -100,9 +101,7 @@ export async function runJobs(deps: ExecutorDeps, options: RunOptions): Promise<
         event: "claim_failed",
         sqlState: isKnown ? thrown.sqlState : undefined,
         // Anything else is a fault of ours, such as a row that can't be read; it mustn't end the process with all that it runs.
-        reason: isKnown
-          ? thrown.message
-          : `unexpected ${thrown instanceof Error ? thrown.name : typeof thrown}`,
+        reason: isKnown ? thrown.message : `unexpected ${nameOf(thrown)}`,
       });
       return null;
     });

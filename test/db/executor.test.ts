@@ -90,6 +90,18 @@ describe("an attempt ends with its follow-ups in one statement", () => {
     expect(await jobOf(id)).toMatchObject({ state: "completed", result: null });
   });
 
+  test("a handler throws what can't be made text: the attempt fails with its type", async () => {
+    const odd: unknown = Object.create(null);
+    const id = await enqueue();
+    await run(
+      database,
+      registryWith(() => {
+        throw odd;
+      }),
+    );
+    expect(await jobOf(id)).toMatchObject({ state: "retryable", errors: [{ error: "object", attempt: 1 }] });
+  });
+
   test("enqueue_spec on_retried, lifecycle retried: an error, with back-off; the hook sees error and finalized_at", async () => {
     const events: JobEvent[] = [];
     const registry = registryWith(() => {

@@ -94,6 +94,13 @@ describe("planFollowUps", () => {
       /threw string$/,
     ],
     [
+      "throws what can't be made text",
+      () => {
+        throw Object.create(null);
+      },
+      /threw object$/,
+    ],
+    [
       "is asynchronous",
       async (enqueue) => enqueue("after", { text: "" }),
       /returned a promise instead of enqueue/,

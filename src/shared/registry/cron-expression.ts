@@ -1,5 +1,6 @@
 import { Cron } from "croner";
 import { err, ok, type Result } from "../result.ts";
+import { messageOf } from "../thrown.ts";
 
 /**
  * The times at which an expression fires, each a whole second.
@@ -27,7 +28,7 @@ export function parseCronExpression(expression: string, timezone: string): Resul
   try {
     cron = new Cron(expression, { mode: "5-or-6-parts", timezone });
   } catch (thrown) {
-    return err(`the expression is wrong: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+    return err(`the expression is wrong: ${messageOf(thrown)}`);
   }
   // croner takes a date as well, for something that happens once.
   if (cron.getOnce() !== null) return err("the expression is a date, which isn't periodic");

@@ -1,6 +1,7 @@
 import type { JobRow } from "../job.ts";
 import type { Outcome, OutcomeContext } from "../outcome.ts";
 import { err, ok, type Result } from "../result.ts";
+import { nameOf, textOf } from "../thrown.ts";
 import type { JobEvent, RegistryView } from "./define.ts";
 import { FOLLOW_UP, type FollowUp } from "./follow-up.ts";
 import { checkJobInsert, decodeArgs, type JobInsert } from "./job-insert.ts";
@@ -46,7 +47,7 @@ export function planFollowUps(
       if (!args.ok) return failure(`the job itself: ${args.error}`);
       followUp = closure(args.value, structuredClone(job), structuredClone(context));
     } catch (thrown) {
-      return failure(`threw ${thrown instanceof Error ? thrown.name : typeof thrown}`, String(thrown));
+      return failure(`threw ${nameOf(thrown)}`, textOf(thrown));
     }
     if (!isFollowUp(followUp)) return failure(`returned ${describe(followUp)} instead of enqueue(…)`);
     const insert = checkSafely(registry, followUp, now);
@@ -61,7 +62,7 @@ function checkSafely(registry: RegistryView, followUp: FollowUp, now: Date): Res
   try {
     return checkJobInsert(registry.kinds, followUp, now);
   } catch (thrown) {
-    return err(`its check threw ${thrown instanceof Error ? thrown.name : typeof thrown}`);
+    return err(`its check threw ${nameOf(thrown)}`);
   }
 }
 
@@ -105,7 +106,7 @@ async function runEach(
       if (!args.ok) return report(args.error);
       await hook({ ...event, args: args.value } as JobEvent);
     } catch (thrown) {
-      report(`hook ${i + 1} of ${job.kind} threw ${thrown instanceof Error ? thrown.name : typeof thrown}`);
+      report(`hook ${i + 1} of ${job.kind} threw ${nameOf(thrown)}`);
     }
   }
 }

@@ -3,6 +3,7 @@ import { checkMeaning, checkTarget, type KeptHeaders, type Meaning, type Target 
 import type { CallbackId } from "../ids.ts";
 import type { Json } from "../json.ts";
 import { err, ok, type Result } from "../result.ts";
+import { textOf } from "../thrown.ts";
 import { parsePayload } from "../webhooks/payload.ts";
 import type { WebhookScheme } from "../webhooks/scheme.ts";
 import { whyNoName } from "./options.ts";
@@ -178,15 +179,6 @@ export function interpret(
       : err(`the source's callback: ${target.error}`);
   } catch (thrown) {
     return err(`the source's code threw: ${textOf(thrown)}`);
-  }
-}
-
-/** Whatever was thrown, as text: it may be something that can't be made one. */
-function textOf(thrown: unknown): string {
-  try {
-    return String(thrown);
-  } catch {
-    return typeof thrown;
   }
 }
 
