@@ -1,14 +1,15 @@
 import { DatabaseError } from "../shared/db/errors.ts";
-import { readDueDeliveries } from "../shared/db/statements/manage-deliveries.ts";
+import { takeDueDeliveries } from "../shared/db/statements/manage-deliveries.ts";
 import type { DeliveryRow } from "../shared/delivery.ts";
 import { runHooks } from "../shared/registry/plan.ts";
+import { nameOf } from "../shared/thrown.ts";
 import { receiveAgain, receiveParked } from "../shared/use-cases/receive-again.ts";
 import type { Receipt } from "../shared/use-cases/receive-delivery.ts";
 import { paged, type Task, type TickDeps } from "./task.ts";
 
 /**
  * Tries deliveries again: those whose source's code or follow-up failed, with back-off, and parked ones whose callback was registered
- * without looking for them. One that fails unexpectedly is left for the next tick, and its neighbours go through.
+ * without looking for them. One that fails unexpectedly is tried again soon, and its neighbours go through.
  *
  * The backlog, measured before, says whether there are any: an idle tick spends no statement on them.
  */
@@ -18,11 +19,9 @@ export const retryDeliveries: Task = {
     const counts = { resolved: 0, failed: 0, settled: 0, unexpected: 0 };
     if (before.backlog?.dueDeliveries === 0) return { counts, exhausted: false };
     const sources = deps.registry.sources().map(({ name }) => name);
-    const tried: string[] = [];
     const exhausted = await paged(deps, async () => {
-      const { deliveries, more } = await deps.database.query(readDueDeliveries(sources, tried));
+      const { deliveries, more } = await deps.database.query(takeDueDeliveries(sources));
       for (const delivery of deliveries) {
-        tried.push(delivery.id);
         const status = await tryAgain(deps, delivery);
         if (status === "moved" || status === "extended") counts.resolved++;
         else if (status === "failed") counts.failed++;
@@ -65,7 +64,7 @@ async function tryAgain(deps: TickDeps, delivery: DeliveryRow): Promise<Receipt[
     const isOutage =
       thrown instanceof DatabaseError && (thrown.kind === "unavailable" || thrown.kind === "schema_mismatch");
     if (isOutage) throw thrown;
-    const reason = thrown instanceof Error ? thrown.name : typeof thrown;
+    const reason = nameOf(thrown);
     log({ level: "error", event: "delivery_retry_failed", source, attempt: attempts, reason });
     return "unexpected";
   }

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
 import { celRules } from "../../src/shared/cel-rules.ts";
 import { DatabaseError } from "../../src/shared/db/errors.ts";
-import { countRoundTrips } from "../../src/shared/db/port.ts";
+import { countRoundTrips, type Database } from "../../src/shared/db/port.ts";
 import {
   lockTarget,
   moveForDelivery,
@@ -637,6 +637,44 @@ describe("a source's code that fails", () => {
       expect.objectContaining({ event: "delivery_retried", source: "shop", jobId }),
     );
     expect((await jobOf(jobId)).state).toBe("completed");
+  });
+
+  test("one that ends each tick that tries it doesn't keep the others from their turn", async () => {
+    const jobs = [await parkFor("a"), await parkFor("b"), await parkFor("c")];
+    broken = true;
+    for (const key of ["a", "b", "c"])
+      await deliver(database, registry, { deliveryId: key, told: { key, does: "complete" } });
+    broken = false;
+    const overdue = "UPDATE awa_edge.deliveries SET next_attempt_at = next_attempt_at - interval '1 hour'";
+    await pool().query(overdue);
+    const hangs: Database = {
+      ...database,
+      query: (statement) => {
+        if (statement.values[1] === "a") throw new DatabaseError("unavailable", null);
+        return database.query(statement);
+      },
+    };
+    const states = async () => Promise.all(jobs.map(async ({ jobId }) => (await jobOf(jobId)).state));
+    const end = ["waiting_external", "completed", "completed"];
+    for (let ticks = 0; ticks < 50 && (await states()).join() !== end.join(); ticks++) {
+      await tick(hangs, registry, { runsJobs: false });
+      await pool().query(overdue);
+    }
+    expect(await states()).toEqual(end);
+  });
+
+  test("of a source that this build doesn't have: it is counted, and left to a build that does", async () => {
+    await parkFor("k");
+    broken = true;
+    await deliver(database, registry, event);
+    const before = await deliveriesIn(pool());
+    const { counts } = await tick(database, testRegistry(), { runsJobs: false });
+    expect(counts("backlog")).toMatchObject({
+      unknownDeliveries: 1,
+      dueDeliveries: 0,
+      abandonedDeliveries: 0,
+    });
+    expect(await deliveriesIn(pool())).toEqual(before);
   });
 
   test("two ticks at once resolve it once", async () => {

@@ -17,7 +17,7 @@ import { DEFAULT_RETENTION, deleteIfKeptLongEnough } from "../../src/shared/db/s
 import { readEarlyDeliveries } from "../../src/shared/db/statements/early-deliveries.ts";
 import { extendIfPending } from "../../src/shared/db/statements/extend-callback.ts";
 import { insertIfRunning } from "../../src/shared/db/statements/insert-child.ts";
-import { readDeliveries, readDueDeliveries } from "../../src/shared/db/statements/manage-deliveries.ts";
+import { readDeliveries, takeDueDeliveries } from "../../src/shared/db/statements/manage-deliveries.ts";
 import { measureBacklog } from "../../src/shared/db/statements/measure-backlog.ts";
 import { readCallback } from "../../src/shared/db/statements/read-callback.ts";
 import { readDelivery } from "../../src/shared/db/statements/read-delivery.ts";
@@ -186,7 +186,7 @@ test.each<[string, () => Promise<Statement<unknown>> | Statement<unknown>, reado
     ["deliveries_pkey", "callbacks_one_pending_per_correlation_key"],
   ],
   ["read what came early", () => readEarlyDeliveries("shop", "early-2"), ["deliveries_parked_key"]],
-  ["read due deliveries", () => readDueDeliveries(["shop"], []), ["deliveries_due"]],
+  ["take due deliveries", () => takeDueDeliveries(["shop"]), ["deliveries_due"]],
   ["list deliveries", () => readDeliveries({ state: "late" }, null, PAGE), ["deliveries_pkey"]],
   ["cancel a callback", () => cancelCallbackIfRunning(ATTEMPT, ID as never), ["jobs_pkey", "callbacks_pkey"]],
   ["read the waits of a job", () => readEndedWaits(ATTEMPT.jobId), ["callbacks_job"]],

@@ -82,7 +82,7 @@ export async function receiveDelivery(
       // What Postgres refuses otherwise is a follow-up, or the job's unique key. The delivery must not be lost for it.
       const wasRefused = thrown.kind === "rejected" || thrown.kind === "unique_violation";
       if (!wasTaken && !wasRefused) throw thrown;
-      const failed = wasTaken ? null : await recordFailure(database, current, thrown.message);
+      const failed = wasTaken ? null : await recordFailure(database, current, thrown.message, thrown.message);
       if (failed !== null) return failed;
     }
     // Somebody else was faster. The next reading says who, and what that means for this delivery.

@@ -56,19 +56,18 @@ export function readDeliveries(
 }
 
 /**
- * Reads the deliveries that are to be tried again, the longest overdue first: failed ones of sources that this build has, and parked
+ * Takes the deliveries that are to be tried again, the longest overdue first: failed ones of sources that this build has, and parked
  * ones whose callback may be there.
  *
+ * Each is due again one to two minutes later, whatever becomes of this try: one that ends every tick that tries it, or
+ * a process that dies, doesn't keep its neighbours from their turn. Where two ticks take at once, each takes others.
+ *
  * @param sources the sources of this build
- * @param except ids that were tried before, in the same tick
  */
-export function readDueDeliveries(
-  sources: readonly string[],
-  except: readonly string[],
-): Statement<DeliveryPage> {
+export function takeDueDeliveries(sources: readonly string[]): Statement<DeliveryPage> {
   return {
-    text: pageSql(`${DUE} AND d.id <> ALL ($2::bigint[])`, "next_attempt_at, id", `${DELIVERY_PAGE_ROWS}`),
-    values: [sources, except],
+    text: pageSql(DUE, "next_attempt_at, id", `${DELIVERY_PAGE_ROWS}`, "FOR UPDATE SKIP LOCKED", TAKE),
+    values: [sources],
     decode: decodePage,
   };
 }
@@ -77,21 +76,25 @@ export function readDueDeliveries(
 export const dueSql = (sources: string) =>
   `d.next_attempt_at <= now() AND (d.state = 'parked' OR d.source = ANY (${sources}::text[]))`;
 const DUE = dueSql("$1");
+const TAKE = `, taken AS (
+  UPDATE awa_edge.deliveries d SET next_attempt_at = now() + (1 + random()) * interval '1 minute'
+  FROM page WHERE d.id = page.id
+)`;
 
-function pageSql(where: string, order: string, limit: string): string {
+function pageSql(where: string, order: string, limit: string, locking = "", alsoDone = ""): string {
   return `
 WITH found AS (
   SELECT d.*, row_number() OVER w AS place, count(*) OVER () AS found,
     sum(octet_length(d.body) + coalesce(octet_length(d.meaning::text), 0)) OVER w AS bytes
   FROM (
-    SELECT d.* FROM awa_edge.deliveries d WHERE ${where} ORDER BY ${order} LIMIT ${limit} + 1
+    SELECT d.* FROM awa_edge.deliveries d WHERE ${where} ORDER BY ${order} LIMIT ${limit} + 1 ${locking}
   ) d
   WINDOW w AS (ORDER BY ${order})
-)
-SELECT ${COLUMNS}, d.found > count(*) OVER () AS more
-FROM found d
-WHERE d.place = 1 OR (d.place <= ${limit} AND d.bytes <= ${PAGE_BYTES})
-ORDER BY d.place`;
+), page AS (
+  SELECT *, found > count(*) OVER () AS more FROM found
+  WHERE place = 1 OR (place <= ${limit} AND bytes <= ${PAGE_BYTES})
+)${alsoDone}
+SELECT ${COLUMNS}, d.more FROM page d ORDER BY d.place`;
 }
 
 function decodePage(rows: readonly Row[]): DeliveryPage {

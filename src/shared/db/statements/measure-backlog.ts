@@ -18,6 +18,8 @@ export interface Backlog {
   readonly abandonedRescueFollowUps: number;
   /** Deliveries that the tick is about to try again. */
   readonly dueDeliveries: number;
+  /** Failed deliveries of sources that this build doesn't have: they wait for a build that does. */
+  readonly unknownDeliveries: number;
   /** Deliveries that failed too often and now need a person. */
   readonly abandonedDeliveries: number;
   /** The early delivery that has been waiting for its callback for longest. */
@@ -48,6 +50,7 @@ export function measureBacklog(
       unknownRescueFollowUps: number(row, "unknown"),
       abandonedRescueFollowUps: number(row, "abandoned"),
       dueDeliveries: number(row, "due_deliveries"),
+      unknownDeliveries: number(row, "unknown_deliveries"),
       abandonedDeliveries: number(row, "abandoned_deliveries"),
       oldestParkedDeliverySeconds: nullable(row, "parked_delivery", number),
     }),
@@ -76,5 +79,7 @@ SELECT
     WHERE abandoned_at IS NULL AND kind <> ALL ($1::text[])) AS unknown,
   (SELECT count(*) FROM awa_edge.rescue_followups WHERE abandoned_at IS NOT NULL) AS abandoned,
   (SELECT count(*) FROM awa_edge.deliveries d WHERE ${dueSql("$3")}) AS due_deliveries,
+  (SELECT count(*) FROM awa_edge.deliveries
+    WHERE next_attempt_at IS NOT NULL AND state = 'failed' AND source <> ALL ($3::text[])) AS unknown_deliveries,
   (SELECT count(*) FROM awa_edge.deliveries WHERE state = 'failed' AND next_attempt_at IS NULL) AS abandoned_deliveries,
   (SELECT ${seconds("min(received_at)")} FROM awa_edge.deliveries WHERE state = 'parked') AS parked_delivery`;
