@@ -74,16 +74,13 @@ function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
   const addressed = { pathPrefix: pathPrefix.value, baseUrl: baseUrl.value };
   const allowUnsigned = variable(env, "AWA_CALLBACK_ALLOW_UNSIGNED");
   if (!allowUnsigned.ok) return allowUnsigned;
-  if (
-    allowUnsigned.value !== undefined &&
-    allowUnsigned.value !== "true" &&
-    allowUnsigned.value !== "false"
-  ) {
-    return err("AWA_CALLBACK_ALLOW_UNSIGNED is neither true nor false: set one of the two, or remove it");
+  const isUnsigned = allowUnsigned.value ?? "false";
+  if (!/^(true|false)$/.test(isUnsigned)) {
+    return err("AWA_CALLBACK_ALLOW_UNSIGNED is neither true nor false: correct it");
   }
   const secret = variable(env, "AWA_CALLBACK_HMAC_SECRET");
   if (!secret.ok) return secret;
-  if (allowUnsigned.value === "true") {
+  if (isUnsigned === "true") {
     return secret.value === undefined
       ? ok({ secrets: [], ...addressed })
       : err(

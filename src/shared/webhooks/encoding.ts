@@ -1,22 +1,19 @@
+import { bytesToHex, hexToBytes, utf8ToBytes } from "@noble/hashes/utils.js";
+
 export type Bytes = Uint8Array<ArrayBuffer>;
 
-const encoder = new TextEncoder();
-
-export function utf8(text: string): Bytes {
-  return new Uint8Array(encoder.encode(text));
-}
+export const utf8 = (text: string): Bytes => utf8ToBytes(text);
 
 /** Reads hexadecimal digits of either case; `null` for anything else, and for nothing. */
 export function fromHex(text: string): Bytes | null {
-  if (!/^(?:[0-9a-f]{2})+$/i.test(text)) return null;
-  return Uint8Array.from({ length: text.length / 2 }, (_, i) =>
-    Number.parseInt(text.slice(2 * i, 2 * i + 2), 16),
-  );
+  try {
+    return text === "" ? null : hexToBytes(text);
+  } catch {
+    return null;
+  }
 }
 
-export function toHex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
+export const toHex = (bytes: Uint8Array): string => bytesToHex(bytes);
 
 /**
  * Reads base64 as RFC 4648 has it: padded, without white space, not the URL alphabet. `null` for anything else, and for nothing.
