@@ -85,8 +85,7 @@ async function work(during: () => Promise<void>) {
     callbacks.push((await makeWaiting(pool, { args: { n: 1000 + n } })).callbackId);
 
   const failures = { claims: 0, ticks: 0, lost: 0 };
-  const open = () =>
-    neonDatabase({ connectionString: postgres.url(), fetchEndpoint: neon.endpoint, timeoutMs: 2_000 });
+  const open = () => neonDatabase({ connectionString: postgres.url(), fetchEndpoint: neon.endpoint });
   const people = peopleOf({ pool, open, mend: async () => undefined });
   const registry = faultRegistry();
   const database = pgDatabase(pool, { prepares: true });

@@ -34,7 +34,7 @@ const PACKAGES: Readonly<Record<string, RegExp>> = {
   "@neondatabase/serverless": /^shared\/db\/neon\.ts$/,
   hono: /^ingress\//,
   valibot: /^ingress\/|^(registry|sources)\.ts$/,
-  "@noble/hashes": /^shared\/(signature|unique-key)\.ts$/,
+  "@noble/hashes": /^shared\/(signature|unique-key|webhooks\/encoding)\.ts$/,
   "@marcbachmann/cel-js": /^shared\/cel\.ts$/,
   croner: /^shared\/registry\/cron-expression\.ts$/,
   canonicalize: /^shared\/unique-key\.ts$/,
