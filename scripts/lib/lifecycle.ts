@@ -10,28 +10,31 @@ export interface Scope {
   fail(message: string): void;
 }
 
+/** What becomes of what nobody took care of. */
+export interface Strays {
+  /** Told of a rejection. Default: it ends the script, with its message. */
+  readonly onRejection?: (thrown: unknown) => void;
+  /** An exception ends the script: says what is printed of it. Default: its message. */
+  readonly describeException?: (thrown: unknown) => string;
+}
+
 /**
  * Runs a script until Ctrl-C, SIGTERM, or something fails; then stops everything that it started, and ends this process:
  * with exit code 0 where that was asked for, 1 where something failed.
- *
- * @param options.onStrayRejection told of a promise that nobody took care of. Default: it ends the script
  */
-export function runUntilStopped(
-  start: (scope: Scope) => Promise<void>,
-  options: { readonly onStrayRejection?: (thrown: unknown) => void } = {},
-): Promise<never> {
-  return run(start, false, options.onStrayRejection);
+export function runUntilStopped(start: (scope: Scope) => Promise<void>, strays: Strays = {}): Promise<never> {
+  return run(start, false, strays);
 }
 
 /** Like {@link runUntilStopped}, for a script that ends by itself when it has done its work. */
 export function runToEnd(work: (scope: Scope) => Promise<void>): Promise<never> {
-  return run(work, true);
+  return run(work, true, {});
 }
 
 async function run(
   start: (scope: Scope) => Promise<void>,
   endsByItself: boolean,
-  onStrayRejection?: (thrown: unknown) => void,
+  { onRejection, describeException = errorMessage }: Strays,
 ): Promise<never> {
   const stops: (() => Promise<void> | void)[] = [];
   const ending = new AbortController();
@@ -46,8 +49,8 @@ async function run(
   }
   // Once from the terminal and once more from npm: the second must not cut the first short.
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(name, () => ending.abort());
-  process.on("uncaughtException", fail);
-  process.on("unhandledRejection", onStrayRejection ?? fail);
+  process.on("uncaughtException", (thrown) => fail(describeException(thrown)));
+  process.on("unhandledRejection", onRejection ?? fail);
 
   const orphaned = watchParent(() => ending.abort());
   const ended = new Promise<void>((resolve) => ending.signal.addEventListener("abort", () => resolve()));

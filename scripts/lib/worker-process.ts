@@ -10,10 +10,11 @@ import { type Bindings, parseEnv } from "../../src/shared/env.ts";
 import { jsonLog } from "../../src/shared/log.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 import type { RegisteredQueue } from "../../src/shared/registry/handler.ts";
+import { messageOf, nameOf } from "../../src/shared/thrown.ts";
 import { parseWorkerEnv, type WorkerConfig } from "../../src/shared/worker-env.ts";
 import { withExplicitSslMode } from "./connection-string.ts";
 import { serveHealth, whyNotReady } from "./health.ts";
-import { runUntilStopped, type Scope } from "./lifecycle.ts";
+import { runUntilStopped, type Scope, type Strays } from "./lifecycle.ts";
 import { listen } from "./listen.ts";
 
 /** Statements are short: a few connections serve many handlers. */
@@ -30,46 +31,44 @@ const ANSWER_TIMEOUT_MS = 15_000;
  */
 export function runWorkerProcess(registry: RegistryView, env: Bindings): Promise<never> {
   const log = jsonLog();
-  // A handler's promise that nobody waits for mustn't take the others down with it.
-  const onStrayRejection = (thrown: unknown) => {
-    const reason = thrown instanceof Error ? thrown.name : typeof thrown;
-    log({ level: "error", event: "unhandled_rejection", reason });
+  // What a handler left behind. Of neither is more told than of what it throws.
+  const strays: Strays = {
+    // A promise that nobody waits for mustn't take the others down with it.
+    onRejection: (thrown) => log({ level: "error", event: "unhandled_rejection", reason: nameOf(thrown) }),
+    describeException: (thrown) => `The worker ends: nobody caught an exception (${nameOf(thrown)}).`,
   };
-  return runUntilStopped(
-    async (scope) => {
-      const worker = settle(parseWorkerEnv(env));
-      const config = parseEnv(env);
-      const { connectionString } = settle(config.database);
-      // Without a secret callbacks come unsigned, which is for the handlers to mind; with a wrong one they would be refused.
-      const isSecretSet = env.AWA_CALLBACK_HMAC_SECRET !== undefined && env.AWA_CALLBACK_HMAC_SECRET !== "";
-      const isAllElseFine = parseEnv({ ...env, AWA_CALLBACK_HMAC_SECRET: "0".repeat(64) }).callbacks.ok;
-      if (!config.callbacks.ok && (isSecretSet || !isAllElseFine)) throw new Error(config.callbacks.error);
-      if (new URL(connectionString).hostname.includes("-pooler.")) {
-        throw new Error(
-          'DATABASE_URL goes through Neon\'s pooler, which delivers no wake-ups: use the direct connection (the same host name without "-pooler").',
-        );
-      }
-      const queues = queuesOf(registry, worker);
+  return runUntilStopped(async (scope) => {
+    const worker = settle(parseWorkerEnv(env));
+    const config = parseEnv(env);
+    const { connectionString } = settle(config.database);
+    // Without a secret callbacks come unsigned, which is for the handlers to mind; with a wrong one they would be refused.
+    const isSecretSet = env.AWA_CALLBACK_HMAC_SECRET !== undefined && env.AWA_CALLBACK_HMAC_SECRET !== "";
+    const isAllElseFine = parseEnv({ ...env, AWA_CALLBACK_HMAC_SECRET: "0".repeat(64) }).callbacks.ok;
+    if (!config.callbacks.ok && (isSecretSet || !isAllElseFine)) throw new Error(config.callbacks.error);
+    if (new URL(connectionString).hostname.includes("-pooler.")) {
+      throw new Error(
+        'DATABASE_URL goes through Neon\'s pooler, which delivers no wake-ups: use the direct connection (the same host name without "-pooler").',
+      );
+    }
+    const queues = queuesOf(registry, worker);
 
-      const connection = {
-        connectionString: withExplicitSslMode(connectionString),
-        connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-      };
-      const database = await openDatabase(scope, connection);
-      const deps: ExecutorDeps = {
-        database,
-        registry,
-        log,
-        clock: () => performance.now(),
-        env,
-        callbacks: config.callbacks.ok ? config.callbacks.value : null,
-        defer: (work) => void work,
-      };
-      if (deps.callbacks === null) log({ level: "warn", event: "misconfigured", reason: UNSIGNED });
-      await serve(scope, deps, connection, queues, worker);
-    },
-    { onStrayRejection },
-  );
+    const connection = {
+      connectionString: withExplicitSslMode(connectionString),
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    };
+    const database = await openDatabase(scope, connection);
+    const deps: ExecutorDeps = {
+      database,
+      registry,
+      log,
+      clock: () => performance.now(),
+      env,
+      callbacks: config.callbacks.ok ? config.callbacks.value : null,
+      defer: (work) => void work,
+    };
+    if (deps.callbacks === null) log({ level: "warn", event: "misconfigured", reason: UNSIGNED });
+    await serve(scope, deps, connection, queues, worker);
+  }, strays);
 }
 
 const UNSIGNED = "AWA_CALLBACK_HMAC_SECRET is not set: callbacks of handlers come without URL and signature";
@@ -114,9 +113,7 @@ async function serve(
   );
 
   const run = runWorker(working, { queues, heart, wakeUp, stop: scope.signal, graceMs: graceSeconds * 1000 });
-  run.catch((thrown) =>
-    scope.fail(`The worker has failed: ${thrown instanceof Error ? thrown.name : thrown}`),
-  );
+  run.catch((thrown) => scope.fail(`The worker has failed: ${nameOf(thrown)}`));
   scope.defer(() => run);
   log({ level: "info", event: "worker_started", reason: `health at ${health.url}` });
 }
@@ -161,7 +158,7 @@ export async function openDatabase(
   const database = pgDatabase(pool, { prepares: true });
   const version = await database.query(readSchemaVersion()).catch((thrown: unknown) => {
     throw new Error(
-      `The database of DATABASE_URL can't be used: ${thrown instanceof Error ? thrown.message : thrown}. Is it up, and migrated (\`npm run migrate\`)?`,
+      `The database of DATABASE_URL can't be used: ${messageOf(thrown)}. Is it up, and migrated (\`npm run migrate\`)?`,
     );
   });
   const mismatch = whyOtherSchema(version);

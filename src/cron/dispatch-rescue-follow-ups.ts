@@ -5,6 +5,7 @@ import {
   type RescueFollowUp,
   readDueRescueFollowUps,
 } from "../shared/db/statements/rescue-follow-ups.ts";
+import { inFull } from "../shared/registry/job-insert.ts";
 import { planFollowUps } from "../shared/registry/plan.ts";
 import { paged, type Task, type TickDeps } from "./task.ts";
 
@@ -34,6 +35,9 @@ export const dispatchRescueFollowUps: Task = {
   },
 };
 
+/** What is kept of an error's text. */
+const MAX_ERROR_CHARACTERS = 2000;
+
 type Counts = { dispatched: number; followUps: number; failed: number; abandoned: number };
 
 function plan({ registry }: TickDeps, row: RescueFollowUp): Dispatch {
@@ -45,13 +49,8 @@ function plan({ registry }: TickDeps, row: RescueFollowUp): Dispatch {
     now,
   );
   if (planned.ok) return { row, followUps: planned.value, failure: null };
-  const { reason, thrown } = planned.error;
-  return { row, followUps: null, failure: storable(thrown === null ? reason : `${reason}: ${thrown}`) };
-}
-
-/** What a closure threw may hold anything; it goes into a column for people. */
-function storable(text: string): string {
-  return text.replaceAll("\0", "").toWellFormed().slice(0, 2000);
+  const failure = inFull(planned.error).slice(0, MAX_ERROR_CHARACTERS).toWellFormed();
+  return { row, followUps: null, failure };
 }
 
 async function dispatch(deps: TickDeps, dispatches: readonly Dispatch[], counts: Counts): Promise<void> {

@@ -4,7 +4,7 @@ import { moveIfUnchanged } from "../shared/db/statements/move-job.ts";
 import { readJob } from "../shared/db/statements/read-job.ts";
 import { type AttemptEnd, applyAttemptEnd } from "../shared/end-attempt.ts";
 import type { JobRow } from "../shared/job.ts";
-import type { JobInsert } from "../shared/registry/job-insert.ts";
+import { inFull, type JobInsert } from "../shared/registry/job-insert.ts";
 import { planFollowUps } from "../shared/registry/plan.ts";
 import { err, ok, type Result } from "../shared/result.ts";
 import type { Move } from "../shared/transitions.ts";
@@ -109,10 +109,10 @@ function plan(
   if (ended === null || !withFollowUps) return ok([]);
   const followUps = planFollowUps(registry, ended, now);
   if (followUps.ok) return followUps;
-  const { reason, thrown } = followUps.error;
+  const { reason } = followUps.error;
   const { outcome } = ended;
   log({ level: "error", event: "follow_up_failed", jobId: job.id, kind: job.kind, outcome, reason });
-  return err(worse(end, storableText(thrown === null ? reason : `${reason}: ${thrown}`)));
+  return err(worse(end, inFull(followUps.error)));
 }
 
 /** What to do after a database error; `null`: nothing more can be done. */
@@ -175,9 +175,4 @@ function isLeftBy(found: JobRow, { job }: Move): boolean {
     found.finalizedAt?.getTime() === job.finalizedAt?.getTime() &&
     found.callbackId === job.callbackId
   );
-}
-
-/** What a handler or a closure threw may hold anything; it goes into a column for people. */
-export function storableText(text: string): string {
-  return text.replaceAll("\0", "").toWellFormed();
 }

@@ -1,13 +1,13 @@
 import { type AttemptEnd, WAITED_WITHOUT_CALLBACK } from "../shared/end-attempt.ts";
-import { whyUnstorable, whyUnstorableText } from "../shared/json.ts";
+import { storableText, whyUnstorable, whyUnstorableText } from "../shared/json.ts";
 import { type HandlerOutcome, TerminalError } from "../shared/registry/handler.ts";
-import { decodeArgs } from "../shared/registry/job-insert.ts";
+import { decodeArgs, inFull } from "../shared/registry/job-insert.ts";
 import { runHooks, runStartedHooks } from "../shared/registry/plan.ts";
 import { err, ok, type Result } from "../shared/result.ts";
 import { messageOf, nameOf } from "../shared/thrown.ts";
 import type { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
-import { type Finished, finishAttempt, storableText } from "./finish-attempt.ts";
+import { type Finished, finishAttempt } from "./finish-attempt.ts";
 import { handlerContext } from "./handler-context.ts";
 
 /** The longest pause that a handler may ask for, in seconds: a year. */
@@ -76,9 +76,10 @@ async function handle(
   }
 }
 
-function decodeSafely(...[schema, args]: Parameters<typeof decodeArgs>): ReturnType<typeof decodeArgs> {
+function decodeSafely(...[schema, args]: Parameters<typeof decodeArgs>): Result<unknown, string> {
   try {
-    return decodeArgs(schema, args);
+    const decoded = decodeArgs(schema, args);
+    return decoded.ok ? decoded : err(inFull(decoded.error));
   } catch (thrown) {
     return err(`the kind's schema threw ${nameOf(thrown)}`);
   }
@@ -142,7 +143,7 @@ function isOutcome(returned: unknown): returned is HandlerOutcome {
 function failureOf(thrown: unknown, { abortCause }: Attempt): AttemptEnd {
   // It stopped because it was told to, as the process ends: that is no failure of the job.
   if (abortCause === "shutdown") return { type: "hand_back" };
-  const error = storableText(messageOf(thrown));
+  const error = messageOf(thrown);
   if (thrown instanceof TerminalError) return { type: "fail_terminally", error, reason: "terminal_error" };
   // Whatever it threw when it was told to stop, this is why.
   return { type: "fail", error: abortCause === "deadline_exceeded" ? "hard deadline exceeded" : error };

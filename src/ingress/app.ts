@@ -2,6 +2,7 @@ import type { MiddlewareHandler } from "hono";
 import { Hono } from "hono/tiny";
 import { DatabaseError } from "../shared/db/errors.ts";
 import { countRoundTrips } from "../shared/db/port.ts";
+import { nameOf } from "../shared/thrown.ts";
 import { WEBHOOK_PATH } from "../shared/wait.ts";
 import { limitBody } from "./body.ts";
 import { type IngressContext, type IngressDeps, type IngressEnv, refuse } from "./context.ts";
@@ -30,13 +31,14 @@ export function createApp(deps: IngressDeps): Hono<IngressEnv> {
   mountWebhooks(app, deps);
   mountCallbacks(app, deps);
   app.notFound(refuseAll({ type: "no_route" }));
-  app.onError((error, c) => {
-    const sqlState = error instanceof DatabaseError ? error.sqlState : undefined;
-    // An error's name and not its message: a message may quote what was sent.
-    c.set("entry", { ...c.get("entry"), sqlState, reason: error.name });
-    return refuse(c, { type: "thrown", error });
-  });
+  app.onError((error, c) => refuseThrown(c, error));
   return app;
+}
+
+function refuseThrown(c: IngressContext, thrown: unknown): Response {
+  const sqlState = thrown instanceof DatabaseError ? thrown.sqlState : undefined;
+  c.set("entry", { ...c.get("entry"), sqlState, reason: nameOf(thrown) });
+  return refuse(c, { type: "thrown", error: thrown });
 }
 
 function mountCallbacks(app: Hono<IngressEnv>, deps: IngressDeps): void {
@@ -81,7 +83,12 @@ function logRequest({ database, log, clock }: IngressDeps): MiddlewareHandler<In
     const counted = countRoundTrips(database);
     c.set("database", counted);
     c.set("entry", {});
-    await next();
+    try {
+      await next();
+    } catch (thrown) {
+      // No Error: Hono lets that pass, and the platform would log it with all that it says.
+      c.res = refuseThrown(c, thrown);
+    }
     const { status } = c.res;
     log({
       level: status >= 500 ? "error" : status >= 400 ? "warn" : "info",

@@ -36,6 +36,11 @@ export function isJsonObject(value: Json): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** A text as Postgres can store it: without NUL characters, and without halves of surrogate pairs. For texts that people read. */
+export function storableText(text: string): string {
+  return text.replaceAll("\0", "").toWellFormed();
+}
+
 /** Says why Postgres can't store a text, or `null` where it can. */
 export function whyUnstorableText(text: string, at: string): string | null {
   if (text.includes("\0")) return `${at} contains a NUL character, which Postgres can't store`;

@@ -71,7 +71,7 @@ describe("enqueue", () => {
   test("bad input: a clear error, nothing inserted", async () => {
     const before = await snapshot(db.pool);
     const wrong: [object, object, RegExp][] = [
-      [{ n: "secret-value" }, {}, /can't enqueue plain: its args don't fit the kind's schema, at n/],
+      [{ n: "secret-value" }, {}, /can't enqueue plain: its args don't fit the kind's schema: at n/],
       [{ n: 1 }, { queue: "" }, /queue must have 1 to 200 characters/],
       [{ n: 1 }, { priority: 5 }, /priority must be a whole number from 1 to 4/],
       [{ n: 1 }, { metadata: { a: "\0" } }, /metadata contains a NUL character/],

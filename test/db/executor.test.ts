@@ -322,7 +322,7 @@ describe("what no handler can run", () => {
     expect(job.errors).toMatchObject([
       {
         error: expect.stringMatching(
-          /^failed to deserialize args: its args don't fit the kind's schema, at n \(/,
+          /^failed to deserialize args: its args don't fit the kind's schema: at n \(/,
         ),
         terminal: true,
       },

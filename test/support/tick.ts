@@ -2,7 +2,7 @@ import { runTick, TASKS } from "../../src/cron/scheduled.ts";
 import type { Task } from "../../src/cron/task.ts";
 import type { Database } from "../../src/shared/db/port.ts";
 import { DEFAULT_RETENTION, type Retention } from "../../src/shared/db/statements/delete-ended.ts";
-import type { LogEntry } from "../../src/shared/log.ts";
+import type { Log, LogEntry } from "../../src/shared/log.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 
 /** Runs one tick and waits for its hooks. */
@@ -13,7 +13,8 @@ export async function tick(
     runsJobs = true,
     tasks = TASKS.filter((task) => runsJobs || task.name !== "run_due_jobs"),
     retention = DEFAULT_RETENTION,
-  }: { tasks?: readonly Task[]; retention?: Retention; runsJobs?: boolean } = {},
+    log = () => undefined,
+  }: { tasks?: readonly Task[]; retention?: Retention; runsJobs?: boolean; log?: Log } = {},
 ) {
   const lines: LogEntry[] = [];
   const deferred: Promise<void>[] = [];
@@ -22,7 +23,10 @@ export async function tick(
       database: () => database,
       registry,
       retention,
-      log: (line) => lines.push(line),
+      log: (line) => {
+        lines.push(line);
+        log(line);
+      },
       clock: () => performance.now(),
       defer: (work) => deferred.push(work),
       env: {},

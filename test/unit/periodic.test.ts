@@ -75,7 +75,7 @@ describe("registration", () => {
   });
 
   test.each([
-    ["args", { n: "1" as unknown as number }, {}, /its job: its args don't fit the kind's schema, at n/],
+    ["args", { n: "1" as unknown as number }, {}, /its job: its args don't fit the kind's schema: at n/],
     ["options", { n: 1 }, { queue: "" }, /its job: queue must have 1 to 200 characters/],
     ["runAt", { n: 1 }, { runAt: new Date(0) }, /runAt isn't possible/],
   ])("a job that can't be enqueued: %s", (_, args, options: EnqueueOptions, message) => {

@@ -36,6 +36,25 @@ export const DEFAULT_QUEUE = "default";
 export const DEFAULT_PRIORITY = 2;
 export const DEFAULT_MAX_ATTEMPTS = 25;
 
+/** Why a job can't be enqueued or run. */
+export interface Fault {
+  /** Quotes nothing of the job: it may be logged. */
+  readonly reason: string;
+  /** Which fields it is about: not for the log, as their names are the keys of args. `null`: there are none to name. */
+  readonly detail: string | null;
+}
+
+/** Says all of a fault, for whoever the args are no secret to, and for the job's own record. */
+export function inFull({ reason, detail }: Fault): string {
+  return detail === null ? reason : `${reason}: ${detail}`;
+}
+
+/** As {@link examineJobInsert}; the error is the fault in full. */
+export function checkJobInsert(...job: Parameters<typeof examineJobInsert>): Result<JobInsert, string> {
+  const examined = examineJobInsert(...job);
+  return examined.ok ? examined : err(inFull(examined.error));
+}
+
 /**
  * Checks a job before it is enqueued: its kind, its args against the kind's schema, its options against the table's
  * constraints. A violation found here costs nothing; found by Postgres it would roll the whole transition back.
@@ -45,16 +64,16 @@ export const DEFAULT_MAX_ATTEMPTS = 25;
  * @param now decides the period of a unique key
  * @returns the insert, or why it can't be, without quoting any value
  */
-export function checkJobInsert(
+export function examineJobInsert(
   kinds: Kinds,
   job: { readonly kind: string; readonly args: unknown; readonly options: EnqueueOptions },
   now: Date,
-): Result<JobInsert, string> {
+): Result<JobInsert, Fault> {
   const schema = Object.hasOwn(kinds, job.kind) ? kinds[job.kind] : undefined;
-  if (schema === undefined) return err("its kind isn't in the registry");
+  if (schema === undefined) return fault("its kind isn't in the registry");
   const args = job.args;
   const unstorable = whyUnstorable(args, "args");
-  if (unstorable !== null) return err(unstorable);
+  if (unstorable !== null) return fault(unstorable);
   const decoded = decodeArgs(schema, args);
   if (!decoded.ok) return decoded;
 
@@ -74,7 +93,7 @@ export function checkJobInsert(
     (deadlineSeconds === undefined ? null : whyNoDeadline(deadlineSeconds)) ??
     (orderingKey === undefined ? null : whyNoName(orderingKey, "orderingKey")) ??
     whyNotUnique(unique);
-  if (wrong !== null) return err(wrong);
+  if (wrong !== null) return fault(wrong);
 
   const kind = job.kind;
   const stored = plainCopy(args);
@@ -99,17 +118,21 @@ export function checkJobInsert(
 /**
  * Runs stored args through their kind's schema.
  *
- * @returns the schema's output, or which fields don't fit, by path and without their values
+ * @returns the schema's output, or that they don't fit, with the paths of the fields and without their values
  */
-export function decodeArgs(schema: StandardSchemaV1, args: unknown): Result<unknown, string> {
+export function decodeArgs(schema: StandardSchemaV1, args: unknown): Result<unknown, Fault> {
   const result = schema["~standard"].validate(args);
-  if (result instanceof Promise) return err("the schema of its args is asynchronous");
+  if (result instanceof Promise) return fault("the schema of its args is asynchronous");
   if (result.issues === undefined) return ok(result.value);
   const paths = result.issues.map(
     ({ path = [] }) =>
       path.map((part) => String(typeof part === "object" ? part.key : part)).join(".") || "(whole)",
   );
-  return err(`its args don't fit the kind's schema, at ${[...new Set(paths)].slice(0, 5).join(", ")}`);
+  return fault("its args don't fit the kind's schema", `at ${[...new Set(paths)].slice(0, 5).join(", ")}`);
+}
+
+function fault(reason: string, detail: string | null = null): Result<never, Fault> {
+  return err({ reason, detail });
 }
 
 /** JSON's own view of a value that `whyUnstorable` let pass: without the properties that are `undefined`. */

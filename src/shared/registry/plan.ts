@@ -4,20 +4,18 @@ import { err, ok, type Result } from "../result.ts";
 import { nameOf, textOf } from "../thrown.ts";
 import type { JobEvent, RegistryView } from "./define.ts";
 import { FOLLOW_UP, type FollowUp } from "./follow-up.ts";
-import { checkJobInsert, decodeArgs, type JobInsert } from "./job-insert.ts";
+import { decodeArgs, examineJobInsert, type Fault, type JobInsert } from "./job-insert.ts";
 
 /** An outcome with its job as it is right after it. */
 export type Ended<O extends Outcome = Outcome> = {
   [P in O]: { readonly outcome: P; readonly job: JobRow; readonly context: OutcomeContext[P] };
 }[O];
 
-/** Why the follow-ups of a transition can't be planned; nothing of it is written. */
-export interface PlanFailure {
-  /** Names the follow-up and the fault, and quotes no args, no payload and no thrown message: it may be logged. */
-  readonly reason: string;
-  /** What the closure threw, for the job's own record in the database. */
-  readonly thrown: string | null;
-}
+/**
+ * Why the follow-ups of a transition can't be planned; nothing of it is written. Its reason names the follow-up and the fault; its detail is
+ * what the closure threw, or which fields don't fit.
+ */
+export type PlanFailure = Fault;
 
 /**
  * Plans the follow-ups of an outcome: runs every closure of (kind, outcome) in the order of registration, given the args through
@@ -39,30 +37,30 @@ export function planFollowUps(
 
   const inserts: JobInsert[] = [];
   for (const [i, closure] of closures.entries()) {
-    const failure = (fault: string, thrown: string | null = null) =>
-      err({ reason: `follow-up ${i + 1} of ${job.kind}, ${outcome}: ${fault}`, thrown });
+    const failure = (reason: string, detail: string | null = null) =>
+      err({ reason: `follow-up ${i + 1} of ${job.kind}, ${outcome}: ${reason}`, detail });
     let followUp: unknown;
     try {
       const args = decodeArgs(schema, structuredClone(job.args));
-      if (!args.ok) return failure(`the job itself: ${args.error}`);
+      if (!args.ok) return failure(`the job itself: ${args.error.reason}`, args.error.detail);
       followUp = closure(args.value, structuredClone(job), structuredClone(context));
     } catch (thrown) {
       return failure(`threw ${nameOf(thrown)}`, textOf(thrown));
     }
     if (!isFollowUp(followUp)) return failure(`returned ${describe(followUp)} instead of enqueue(…)`);
     const insert = checkSafely(registry, followUp, now);
-    if (!insert.ok) return failure(insert.error);
+    if (!insert.ok) return failure(insert.error.reason, insert.error.detail);
     inserts.push(insert.value);
   }
   return ok(inserts);
 }
 
-/** Like checkJobInsert, for what came from a closure: a schema that throws is a plan failure as well. */
-function checkSafely(registry: RegistryView, followUp: FollowUp, now: Date): Result<JobInsert, string> {
+/** Like examineJobInsert, for what came from a closure: a schema that throws is a plan failure as well. */
+function checkSafely(registry: RegistryView, followUp: FollowUp, now: Date): Result<JobInsert, Fault> {
   try {
-    return checkJobInsert(registry.kinds, followUp, now);
+    return examineJobInsert(registry.kinds, followUp, now);
   } catch (thrown) {
-    return err(`its check threw ${nameOf(thrown)}`);
+    return err({ reason: `its check threw ${nameOf(thrown)}`, detail: textOf(thrown) });
   }
 }
 
@@ -103,7 +101,7 @@ async function runEach(
   for (const [i, hook] of registry.hooks(job.kind).entries()) {
     try {
       const args = decodeArgs(schema, structuredClone(job.args));
-      if (!args.ok) return report(args.error);
+      if (!args.ok) return report(args.error.reason);
       await hook({ ...event, args: args.value } as JobEvent);
     } catch (thrown) {
       report(`hook ${i + 1} of ${job.kind} threw ${nameOf(thrown)}`);

@@ -15,7 +15,9 @@ import {
 import type { DeliveryState, Target } from "../delivery.ts";
 import type { JobId } from "../ids.ts";
 import { TERMINAL_STATES } from "../job.ts";
+import { storableText } from "../json.ts";
 import type { RegistryView } from "../registry/define.ts";
+import { inFull } from "../registry/job-insert.ts";
 import type { Interpretation } from "../registry/source.ts";
 import type { Result } from "../result.ts";
 import { decideByRules } from "../transitions.ts";
@@ -132,8 +134,8 @@ async function receiveOnce(
       // A retry is for a job that is parked: the tick finds both once it is.
       return park(database, given, target, true);
     case "follow_up_failed": {
-      const { reason, thrown } = planned.error.failure;
-      return recordFailure(database, given, thrown === null ? reason : `${reason}: ${thrown}`, reason);
+      const { failure } = planned.error;
+      return recordFailure(database, given, inFull(failure), failure.reason);
     }
     default:
       throw new Error(`a pending callback can't be ${planned.error.status}`);
@@ -214,7 +216,7 @@ async function recordFailure(
   error: string,
   reason = "its source's code failed",
 ): Promise<Receipt | null> {
-  const kept = error.replaceAll("\0", "").slice(0, MAX_ERROR_CHARACTERS).toWellFormed();
+  const kept = storableText(error.slice(0, MAX_ERROR_CHARACTERS));
   const record: DeliveryRecord = { ...recordOf(given), state: "failed", error: kept };
   return (await database.query(recordIfUntaken(record)))
     ? { status: "failed", reason, isFirst: !("id" in given.delivery) }
