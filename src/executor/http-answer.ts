@@ -69,6 +69,24 @@ export function parseRetryAfter(header: string, nowMs: number): number | null {
   return seconds > 0 ? Math.min(seconds, MAX_RETRY_AFTER_SECONDS) : null;
 }
 
+/** What is shorter says nothing of a request, and may stand in any text. */
+const MIN_REPEATED_CHARACTERS = 8;
+
+/**
+ * A text without what it repeats of a request's URL and headers, as error pages do: secrets are in there. Content-Type aside, whose value
+ * is everybody's.
+ */
+export function withoutRequest(text: string, url: string, headers: Headers): string {
+  const { href, pathname, search, searchParams } = new URL(url);
+  const values = [...headers].filter(([name]) => name !== "content-type").map(([, value]) => value);
+  // A token without the word before it, too.
+  const words = values.flatMap((value) => value.split(" "));
+  return [href, pathname + search, pathname, ...searchParams.values(), ...values, ...words]
+    .filter((repeated) => repeated.length >= MIN_REPEATED_CHARACTERS)
+    .sort((a, b) => b.length - a.length)
+    .reduce((left, repeated) => left.replaceAll(repeated, "…"), text);
+}
+
 async function readUpTo(
   response: Response,
   maxBytes: number,

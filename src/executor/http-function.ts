@@ -9,7 +9,7 @@ import {
   waitForCallback,
 } from "../shared/registry/handler.ts";
 import { err, ok, type Result } from "../shared/result.ts";
-import { failureOf, readAnswer } from "./http-answer.ts";
+import { failureOf, readAnswer, withoutRequest } from "./http-answer.ts";
 
 /** A kind that is served by a URL. */
 export interface HttpFunctionOptions {
@@ -51,7 +51,7 @@ const MAX_TIMEOUT_SECONDS = 300;
  * - any other status: it fails for good. Redirects too are not followed: the signature isn't for another host.
  *
  * The error of a failed attempt is `function returned STATUS: BODY`, with the first 4 KiB of the body. URL and headers are in no
- * error. A repeated attempt sends the request again: the function tells it by `job_id`.
+ * error: where the body repeats them there is an ellipsis instead. A repeated attempt sends the request again: the function tells it by `job_id`.
  *
  * @throws Error where the URL, a header or a time-out that is given here can't be. Where the bindings are to blame, the job fails for good
  * @example
@@ -81,7 +81,10 @@ export function httpFunction(options: HttpFunctionOptions): Handler {
     const answer = await withinTime(ctx.signal, timeoutSeconds, async (signal) =>
       readAnswer(await fetch(url, { ...request, redirect: "manual", signal }), mode),
     );
-    if (!answer.ok) return failureOf(answer.error, Date.now());
+    if (!answer.ok) {
+      const text = withoutRequest(answer.error.text, url, headers);
+      return failureOf({ ...answer.error, text }, Date.now());
+    }
     return mode === "async" ? waitForCallback() : complete(answer.value);
   };
 }
