@@ -34,8 +34,17 @@ export function pgDatabase(pool: PgPool, options: { readonly prepares?: boolean 
     return { ...query, name };
   };
 
+  async function connect(): Promise<PgClient> {
+    try {
+      // It may also throw before there is a promise: at a connection string that it can't read.
+      return await pool.connect();
+    } catch (thrown) {
+      throw toDatabaseError(thrown);
+    }
+  }
+
   async function withClient<T>(work: (client: PgClient) => Promise<T>): Promise<T> {
-    const client = await pool.connect().catch(rethrow);
+    const client = await connect();
     // Where Postgres ends the connection, the statement rejects, and the client tells its listeners: without one, which the pool has only
     // for idle clients, that would end the process.
     client.on("error", ignore);
@@ -79,7 +88,3 @@ export function pgDatabase(pool: PgPool, options: { readonly prepares?: boolean 
 }
 
 function ignore(): void {}
-
-function rethrow(thrown: unknown): never {
-  throw toDatabaseError(thrown);
-}
