@@ -6,11 +6,12 @@ import { createApp } from "../../../src/ingress/app.ts";
 import type { Database } from "../../../src/shared/db/port.ts";
 import { complete } from "../../../src/shared/registry/handler.ts";
 import { signCallbackId } from "../../../src/shared/signature.ts";
-import { type Canary, canary, secretsOf, watchOutside } from "../../support/canaries.ts";
+import { type Canary, canary, secretsOf } from "../../support/canaries.ts";
 import { createTestDatabase, type TestDatabase } from "../../support/database.ts";
 import { run } from "../../support/executor.ts";
 import { makeWaiting } from "../../support/factory.ts";
 import { ingressDeps } from "../../support/ingress.ts";
+import { watchOutside } from "../../support/outside.ts";
 import { TEST_CALLBACK_SECRET } from "../../support/secrets.ts";
 import { registryWithSources } from "../../support/sources.ts";
 import { tick } from "../../support/tick.ts";
@@ -119,7 +120,6 @@ describe("it can't be reached", () => {
   test.each<[string, () => string]>([
     ["a wrong password", () => at((url) => Object.assign(url, { password }))],
     ["a password that isn't encoded right", () => db.workerUrl.replace(/:[^:@]*@/, `:${password}%ZZ@`)],
-    ["nobody listens", () => at((url) => Object.assign(url, { port: "1", password }))],
     [
       "a port that can't be",
       () => db.workerUrl.replace(/:\d+\//, ":99999/").replace(/:[^:@]*@/, `:${password}@`),
@@ -180,8 +180,6 @@ describe("it refuses, and quotes what it was given", () => {
     ["23505", "409 unique_conflict"],
     ["23514", "500 follow_up_failed"],
     ["40P01", "503 database_unavailable"],
-    ["42501", "503 database_unavailable"],
-    ["AE001", "500 internal_error"],
     ["P0001", "500 internal_error"],
   ])("SQLSTATE %s: %s", async (code, answer) => {
     const isFinal = !answer.startsWith("503");

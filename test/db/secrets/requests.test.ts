@@ -9,18 +9,11 @@ import { signCallbackId } from "../../../src/shared/signature.ts";
 import { parseSources } from "../../../src/shared/source-env.ts";
 import { signWebhook } from "../../../src/shared/webhooks/sign.ts";
 import { awa, eventGridToken, fal, googleOidc, paypal, sns, twilio } from "../../../src/webhooks.ts";
-import {
-  type Canary,
-  canary,
-  everythingStored,
-  secretsOf,
-  shownIn,
-  spellingsOf,
-  watchOutside,
-} from "../../support/canaries.ts";
+import { type Canary, canary, secretsOf, shownIn, spellingsOf } from "../../support/canaries.ts";
 import { createTestDatabase, type TestDatabase } from "../../support/database.ts";
 import { makeWaiting } from "../../support/factory.ts";
 import { ingressDeps } from "../../support/ingress.ts";
+import { everythingStored, watchOutside } from "../../support/outside.ts";
 import { testRegistry } from "../../support/registry.ts";
 import { ENTRIES, VERIFY_TOKEN } from "../../support/webhook-schemes.ts";
 
