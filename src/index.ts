@@ -69,6 +69,11 @@ export default {
     for (const part of [config.database, config.retention]) {
       if (!part.ok) log({ level: "error", event: "misconfigured", reason: part.error });
     }
+    if (config.callbacks.ok && config.callbacks.value.secrets.length === 0) {
+      const reason =
+        "AWA_CALLBACK_ALLOW_UNSIGNED is true: whoever knows a callback's id can resolve it; for development only";
+      log({ level: "warn", event: "unsigned_callbacks", reason });
+    }
     if (!config.database.ok) throw new Error(config.database.error);
     const results = await runTick(
       {
