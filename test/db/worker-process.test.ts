@@ -177,6 +177,14 @@ test("a rejection that a handler left behind is logged by its name, and the work
   await expect.poll(() => statesOf("quick"), { timeout: 10_000 }).toEqual({ completed: 1 });
 }, 30_000);
 
+test("an exception that nobody could catch: its name is printed, and the worker drains and ends with 1", async () => {
+  await insert("thrown", 1);
+  const worker = startWorker();
+  expect(await worker.exited).toBe(1);
+  expect(worker.errors).toEqual(["The worker ends: nobody caught an exception (RangeError)."]);
+  expect(await statesOf("thrown")).toEqual({ completed: 1 });
+}, 30_000);
+
 test("a database that answers and takes nothing: the worker isn't ready, and goes on trying", async () => {
   const url = new URL(db.workerUrl);
   url.searchParams.set("options", "-c default_transaction_read_only=on");

@@ -11,7 +11,7 @@ export const GATE_TABLE = "CREATE TABLE gate (closed boolean)";
 
 /**
  * A registry whose handlers record each run, many together: `quick` ends at once, `slow` waits until the gate opens and has a follow-up
- * on completion, `stray` leaves a rejection that nobody waits for, and records nothing.
+ * on completion, `stray` leaves a rejection that nobody waits for, and `thrown` an exception that nobody can catch; they record nothing.
  *
  * @param who is recorded with each run
  */
@@ -37,6 +37,7 @@ export function recordingRegistry(pool: pg.Pool, who: string) {
     quick: v.object({}),
     slow: v.object({}),
     stray: v.object({}),
+    thrown: v.object({}),
     after: v.object({ of: v.string() }),
   });
   registry
@@ -54,6 +55,12 @@ export function recordingRegistry(pool: pg.Pool, who: string) {
     })
     .handle("stray", () => {
       void Promise.reject(new TypeError("hunter2"));
+      return complete();
+    })
+    .handle("thrown", () => {
+      setTimeout(() => {
+        throw new RangeError("hunter2");
+      });
       return complete();
     })
     .onCompletedEnqueue("slow", (_, job) => registry.enqueue("after", { of: job.id }, { queue: "not-run" }));
