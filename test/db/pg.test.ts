@@ -39,6 +39,18 @@ test.each([
   },
 );
 
+test("prepares: two adapters on one pool → each gets its own statements' results", async () => {
+  const db = await createTestDatabase();
+  onTestFinished(() => db.drop());
+  const pool = new pg.Pool({ connectionString: db.url, max: 1 });
+  pool.on("error", () => undefined);
+  onTestFinished(() => pool.end());
+  const [one, other] = [pgDatabase(pool, { prepares: true }), pgDatabase(pool, { prepares: true })];
+  expect(await one.query(count(1))).toBe(2);
+  expect(await other.query(names)).toEqual(["awa_edge_1", "awa_edge_2"]);
+  expect(await one.query(names)).toEqual(["awa_edge_1", "awa_edge_2"]);
+});
+
 test("a connection that ends under a statement, or a batch: unavailable, the process goes on, the next takes another one", async () => {
   const uncaught: unknown[] = [];
   const onUncaught = (thrown: unknown) => uncaught.push(thrown);

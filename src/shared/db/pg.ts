@@ -16,6 +16,9 @@ export interface PgPool {
   connect(): Promise<PgClient>;
 }
 
+/** What the prepared statements of a pool's connections are called, by text: all adapters on one pool have to agree. */
+const NAMES = new WeakMap<PgPool, Map<string, string>>();
+
 /**
  * A Database over a `pg` Pool, for applications and scripts on Node. Set `statement_timeout` and
  * `connectionTimeoutMillis` on the pool: the adapter adds none. Listen to the pool's `error` event too, or an idle connection
@@ -25,7 +28,8 @@ export interface PgPool {
  *   small one costs. Not behind a pooler that gives every transaction another connection. Default: false
  */
 export function pgDatabase(pool: PgPool, options: { readonly prepares?: boolean } = {}): Database {
-  const names = new Map<string, string>();
+  const names = NAMES.get(pool) ?? new Map<string, string>();
+  NAMES.set(pool, names);
   const queryOf = ({ text, values }: Pick<Statement<unknown>, "text" | "values">) => {
     const query = { text, values: [...values] };
     if (options.prepares !== true) return query;
