@@ -37,7 +37,6 @@ const PACKAGES: Readonly<Record<string, RegExp>> = {
   "@noble/hashes": /^shared\/(signature|unique-key|webhooks\/encoding)\.ts$/,
   "@marcbachmann/cel-js": /^shared\/cel\.ts$/,
   croner: /^shared\/registry\/cron-expression\.ts$/,
-  canonicalize: /^shared\/unique-key\.ts$/,
   "@standard-schema/spec": /^shared\/registry\//,
 };
 /** The bindings' parser takes its defaults from where they belong. */

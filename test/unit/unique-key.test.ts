@@ -1,5 +1,8 @@
+import canonicalize from "canonicalize";
+import fc from "fast-check";
 import { expect, test } from "vitest";
-import { uniqueKey } from "../../src/shared/unique-key.ts";
+import { isStorable } from "../../src/shared/json.ts";
+import { canonicalJson, uniqueKey } from "../../src/shared/unique-key.ts";
 import { NOW } from "../support/jobs.ts";
 
 const job = { kind: "send_email", queue: "default", args: { to: "a@b.com", n: 1 } };
@@ -46,4 +49,23 @@ test("the key is held in every state that isn't terminal, or in those that are n
     "retryable",
   ]);
   expect(uniqueKey(job, { states: ["completed", "completed"] }, NOW).states).toEqual(["completed"]);
+});
+
+test("canonical JSON is that of the library, for whatever can be stored", () => {
+  const name = fc.oneof(fc.string({ unit: "binary" }), fc.nat(20).map(String), fc.constant("__proto__"));
+  const { value } = fc.letrec<{ value: unknown }>((tie) => ({
+    value: fc.oneof(
+      { depthSize: "medium" },
+      fc.jsonValue(),
+      fc.constant(-0),
+      fc.array(tie("value"), { maxLength: 4 }),
+      fc.dictionary(name, fc.option(tie("value"), { nil: undefined }), { maxKeys: 6 }),
+    ),
+  }));
+  fc.assert(
+    fc.property(value.filter(isStorable), (json) => {
+      expect(canonicalJson(json)).toBe(canonicalize(json));
+    }),
+    { numRuns: 2_000 },
+  );
 });
