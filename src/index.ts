@@ -70,8 +70,7 @@ export default {
       if (!part.ok) log({ level: "error", event: "misconfigured", reason: part.error });
     }
     if (config.callbacks.ok && config.callbacks.value.secrets.length === 0) {
-      const reason =
-        "AWA_CALLBACK_ALLOW_UNSIGNED is true: whoever knows a callback's id can resolve it; for development only";
+      const reason = "AWA_CALLBACK_ALLOW_UNSIGNED is true: for development only";
       log({ level: "warn", event: "unsigned_callbacks", reason });
     }
     if (!config.database.ok) throw new Error(config.database.error);

@@ -80,8 +80,8 @@ export function withoutRequest(text: string, url: string, headers: Headers): str
   const { href, pathname, search, searchParams } = new URL(url);
   const values = [...headers].filter(([name]) => name !== "content-type").map(([, value]) => value);
   // A token without the word before it, too.
-  const words = values.flatMap((value) => value.split(" "));
-  return [href, pathname + search, pathname, ...searchParams.values(), ...values, ...words]
+  const words = values.flatMap((value) => [value, ...value.split(" ")]);
+  return [href, pathname + search, ...searchParams.values(), ...words]
     .filter((repeated) => repeated.length >= MIN_REPEATED_CHARACTERS)
     .sort((a, b) => b.length - a.length)
     .reduce((left, repeated) => left.replaceAll(repeated, "…"), text);

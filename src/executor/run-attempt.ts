@@ -12,6 +12,7 @@ import { handlerContext } from "./handler-context.ts";
 
 /** The longest pause that a handler may ask for, in seconds: a year. */
 const MAX_PAUSE_SECONDS = 31_536_000;
+const SECONDS = `0 to ${MAX_PAUSE_SECONDS} seconds`;
 
 /**
  * Runs one claimed job: its handler, and then the guarded statement that ends the attempt. Reports it in the log and to the hooks.
@@ -108,15 +109,15 @@ function check(returned: unknown, { callbackId }: Attempt): Result<AttemptEnd, s
     case "retry_after":
       return pause(returned.seconds) && typeof returned.error === "string"
         ? ok({ type: "retry_after", seconds: returned.seconds, error: storableText(returned.error) })
-        : err(`the handler asked for a retry after something else than 0 to ${MAX_PAUSE_SECONDS} seconds`);
+        : err(`retryAfter takes ${SECONDS}`);
     case "snooze":
       return pause(returned.seconds)
         ? ok({ type: "snooze", seconds: returned.seconds })
-        : err(`the handler asked to snooze for something else than 0 to ${MAX_PAUSE_SECONDS} seconds`);
+        : err(`snooze takes ${SECONDS}`);
     case "cancel":
       return typeof returned.reason === "string" && whyUnstorableText(returned.reason, "reason") === null
         ? ok({ type: "cancel", reason: returned.reason })
-        : err("the handler cancelled for a reason that can't be stored");
+        : err("cancel takes a reason that can be stored");
     case "wait_for_callback":
       return ok(
         callbackId === null

@@ -45,9 +45,7 @@ function parseDatabase(env: Bindings): Result<DatabaseConfig, ConfigProblem> {
   const connectionString = variable(env, "DATABASE_URL");
   if (!connectionString.ok) return connectionString;
   if (connectionString.value === undefined) {
-    return err(
-      "DATABASE_URL is not set: set it to a postgres:// URL, with `wrangler secret put DATABASE_URL`",
-    );
+    return err(notSet("DATABASE_URL"));
   }
   const url = URL.parse(connectionString.value);
   const whole =
@@ -88,9 +86,7 @@ function parseCallbacks(env: Bindings): Result<CallbackConfig, ConfigProblem> {
         );
   }
   if (secret.value === undefined) {
-    return err(
-      "AWA_CALLBACK_HMAC_SECRET is not set: every callback is refused. Set it to 64 hexadecimal digits (`openssl rand -hex 32`) with `wrangler secret put AWA_CALLBACK_HMAC_SECRET`",
-    );
+    return err(`${notSet("AWA_CALLBACK_HMAC_SECRET")}, 64 hexadecimal digits (\`openssl rand -hex 32\`)`);
   }
   const secrets = parseSecrets(secret.value.split(","));
   if (!secrets.ok) return err(`AWA_CALLBACK_HMAC_SECRET ${secrets.error}`);
@@ -148,6 +144,10 @@ function parseRetention(env: Bindings): Result<Retention, ConfigProblem> {
     retention[period] = seconds;
   }
   return ok(retention);
+}
+
+export function notSet(name: string): ConfigProblem {
+  return `${name} is not set: set it with \`wrangler secret put ${name}\``;
 }
 
 /** A text variable; empty counts as not set, and white space around it as a slip of the clipboard. */

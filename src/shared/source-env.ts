@@ -1,4 +1,4 @@
-import { type Bindings, type ConfigProblem, variable } from "./env.ts";
+import { type Bindings, type ConfigProblem, notSet, variable } from "./env.ts";
 import type { RegisteredSource } from "./registry/source.ts";
 import { err, ok, type Result } from "./result.ts";
 import type { ReadyScheme } from "./webhooks/scheme.ts";
@@ -45,9 +45,7 @@ function parseScheme(
 function needed(env: Bindings, name: string): Result<string, ConfigProblem> {
   const given = variable(env, name);
   if (!given.ok) return given;
-  return given.value === undefined
-    ? err(`${name} is not set: set it with \`wrangler secret put ${name}\``)
-    : ok(given.value);
+  return given.value === undefined ? err(notSet(name)) : ok(given.value);
 }
 
 /** The platform's rate limiter: a binding of wrangler.toml. */

@@ -53,7 +53,7 @@ describe("a wrong value: the variable is named, its content isn't", () => {
     ["DATABASE_URL", " postgres://user:hunter2@host/db", /white space/],
     ["DATABASE_URL", { hunter2: 1 }, /not a text variable/],
     ["NEON_FETCH_ENDPOINT", "hunter2", /not an http/],
-    ["AWA_CALLBACK_HMAC_SECRET", "", /is not set: every callback is refused/],
+    ["AWA_CALLBACK_HMAC_SECRET", "", /is not set: set it with .*64 hexadecimal digits/],
     ["AWA_CALLBACK_HMAC_SECRET", "hunter2", /64 hexadecimal digits/],
     ["AWA_CALLBACK_HMAC_SECRET", `${"ab".repeat(32)},hunter2`, /64 hexadecimal digits/],
     ["AWA_CALLBACK_HMAC_SECRET", `${"ab".repeat(32)}\n`, /white space/],

@@ -1,4 +1,5 @@
 import { whyNoName } from "../registry/options.ts";
+import { toHex, utf8 } from "./encoding.ts";
 import { parsePayload } from "./payload.ts";
 import type { VerifiedRequest, WebhookScheme } from "./scheme.ts";
 
@@ -16,7 +17,7 @@ export async function deliveryIdOf(
   const payload = parsePayload(body, request.headers.get("content-type") ?? "");
   const id = scheme.deliveryId(request, payload.ok ? payload.value : undefined);
   if (id !== undefined && whyNoName(id, "the id") === null) return id;
-  const hashed = new TextEncoder().encode(id ?? `${pathCallbackId ?? ""}\n${body}`);
+  const hashed = utf8(id ?? `${pathCallbackId ?? ""}\n${body}`);
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", hashed));
-  return `sha256:${[...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+  return `sha256:${toHex(digest)}`;
 }
