@@ -364,7 +364,6 @@ describe("plan failures", () => {
       outcome: "completed",
       reason: "follow-up 2 of poison, completed: threw Error",
     });
-    expect(JSON.stringify(lines)).not.toContain("poison-message");
     await makeDue(id);
     await run(database, registry);
     expect(runs).toBe(2);
@@ -429,7 +428,6 @@ describe("hooks", () => {
     const { lines } = await run(database, registry);
     expect(events).toEqual(["started", "completed true"]);
     expect(lines.filter((line) => line.event === "hook_failed")).toHaveLength(2);
-    expect(JSON.stringify(lines)).not.toContain("hook-message");
   });
 });
 

@@ -126,6 +126,14 @@ test("with it a job is parked, completed, followed up and run, and its functions
   }
 });
 
+test("no function lends it the rights of another role", async () => {
+  const { rows } = await owner.query(
+    `SELECT p.oid::regprocedure::text AS name FROM pg_proc p
+     WHERE prosecdef AND has_function_privilege('awa_worker', p.oid, 'EXECUTE')`,
+  );
+  expect(rows).toEqual([]);
+});
+
 describe("the role may not", () => {
   test.each([
     "CREATE TABLE public.mine (id int)",
