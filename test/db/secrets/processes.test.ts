@@ -40,9 +40,10 @@ test("each command, with a database that it can't have: it ends with 1 and a mes
     `postgres://postgres:${password}%ZZ@127.0.0.1:1/postgres`,
     `postgres://postgres:${password}@127.0.0.1:99999/postgres`,
     `host=127.0.0.1 password=${password}`,
+    `postgres://postgres:${password}@127.0.0.1/postgres?sslrootcert=/${password}`,
   ];
   const commands: [script: string, args: readonly string[], url: string | undefined][] = [
-    ["migrate.ts", [], urls[2]],
+    ["migrate.ts", [], urls[4]],
     ["worker.ts", [], urls[0]],
     ["deliveries.ts", ["list"], urls[1]],
     ["deliveries.ts", ["replay", "--state", "failed"], urls[2]],
