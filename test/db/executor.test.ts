@@ -335,7 +335,7 @@ describe("what no handler can run", () => {
     ["a result with a NUL", () => complete("\0"), /the handler's result contains a NUL/],
     ["a pause that is none", () => retryAfter(-1), /0 to 31536000 seconds/],
     ["a snooze without an end", () => snooze(Number.NaN), /0 to 31536000 seconds/],
-    ["a reason that can't be stored", () => cancel("\0"), /can't be stored/],
+    ["a reason that can't be stored", () => cancel("\0"), /cancel takes a reason that can be stored/],
   ])("%s: the attempt fails, and the job is retried", async (_, handler, message) => {
     const id = await enqueue("plain");
     await run(database, registryWith(handler));
