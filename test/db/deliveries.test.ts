@@ -703,6 +703,18 @@ describe("a source's code that fails", () => {
     for (const { jobId } of jobs) expect(await outcomesOf(jobId)).toEqual(COMPLETED);
   });
 
+  test("deleted by retention between its reading and its replay: nothing is left to be done", async () => {
+    await deliver(database, registry, { deliveryId: "d", told: { key: "k", does: "complete" } });
+    const raced = interrupt(
+      database,
+      (text) => text.includes("callback__id"),
+      () => pool().query("DELETE FROM awa_edge.deliveries"),
+    );
+    const replay = createClient({ database: raced, registry }).deliveries.replay("shop", "d");
+    expect(await replay).toEqual({ status: "duplicate", state: "parked" });
+    expect(await deliveriesIn(pool())).toEqual([]);
+  });
+
   test("rules that this build can't read, of another build: kept, the callback is still pending", async () => {
     const { jobId } = await parkFor("k");
     await pool().query(`UPDATE awa_edge.callbacks SET rules = '{"newer": "true"}'`);

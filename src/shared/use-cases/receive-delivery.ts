@@ -74,6 +74,10 @@ export async function receiveDelivery(
     if (recorded !== null && !isToBeTried(given.delivery, recorded)) {
       return { status: "duplicate", state: recorded.state };
     }
+    // Retention has deleted it since it was read.
+    if (recorded === null && "id" in given.delivery) {
+      return { status: "duplicate", state: given.delivery.state };
+    }
     const current = { ...given, delivery: recorded ?? given.delivery };
     try {
       const receipt = await receiveOnce(database, registry, current, callback);
