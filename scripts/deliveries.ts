@@ -6,6 +6,7 @@ import pg from "pg";
 import { createClient, pgDatabase } from "../src/client.ts";
 import { registry } from "../src/registry.ts";
 import { DELIVERY_STATES, type DeliveryState } from "../src/shared/delivery.ts";
+import { printableJson } from "../src/shared/json.ts";
 import type { Replay } from "../src/shared/use-cases/deliveries.ts";
 import { withExplicitSslMode } from "./lib/connection-string.ts";
 import { readDevVars } from "./lib/dev-vars.ts";
@@ -43,21 +44,21 @@ try {
       });
       // One line each, without the body: that is for show.
       for (const { body: _, meaning: __, ...delivery } of page.deliveries)
-        console.log(JSON.stringify(delivery));
+        console.log(printableJson(delivery));
       if (page.next !== null) console.error(`There are more: --after ${page.next}`);
     } else if (command === "show" && names !== null) {
       const delivery = await deliveries.get(...names);
       if (delivery === null) throw new Error("There is no such delivery.");
-      console.log(JSON.stringify(delivery, null, 2));
+      console.log(printableJson(delivery, 2));
     } else if (command === "replay" && names !== null) {
       const replay = await deliveries.replay(...names);
       if (replay.status === "not_found") throw new Error("There is no such delivery.");
-      console.log(JSON.stringify(replay.status === "moved" ? withoutJob(replay) : replay));
+      console.log(printableJson(replay.status === "moved" ? withoutJob(replay) : replay));
       // What its code threw stands in the delivery's last error.
       if (replay.status === "failed")
         throw new Error(`It failed again: npm run deliveries -- show ${names.join(" ")}`);
     } else if (command === "replay" && one === undefined && state !== undefined && state !== "resolved") {
-      console.log(JSON.stringify(await deliveries.replayAll({ ...filter, state })));
+      console.log(printableJson(await deliveries.replayAll({ ...filter, state })));
     } else {
       throw new Error(USAGE);
     }

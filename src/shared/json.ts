@@ -41,6 +41,18 @@ export function storableText(text: string): string {
   return text.replaceAll("\0", "").toWellFormed();
 }
 
+/** Controls but the line break of an indentation, and what turns the direction of text around or isn't seen. */
+const UNPRINTABLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/** A value as JSON for a log or a terminal, in which it can move no cursor and hide nothing: JSON.stringify leaves some of that as it is. */
+export function printableJson(value: unknown, indent?: number): string {
+  return JSON.stringify(value, null, indent).replace(UNPRINTABLE, (character) =>
+    Array.from({ length: character.length }, (_, i) => character.charCodeAt(i))
+      .map((unit) => `\\u${unit.toString(16).padStart(4, "0")}`)
+      .join(""),
+  );
+}
+
 /** Says why Postgres can't store a text, or `null` where it can. */
 export function whyUnstorableText(text: string, at: string): string | null {
   if (text.includes("\0")) return `${at} contains a NUL character, which Postgres can't store`;

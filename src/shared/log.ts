@@ -1,4 +1,5 @@
 import type { JobState } from "./job.ts";
+import { printableJson } from "./json.ts";
 import type { Outcome } from "./outcome.ts";
 
 /**
@@ -43,5 +44,5 @@ export type Log = (entry: LogEntry) => void;
 
 /** A log that writes one JSON object a line. */
 export function jsonLog(write: (line: string) => void = console.log): Log {
-  return (entry) => write(JSON.stringify(entry));
+  return (entry) => write(printableJson(entry));
 }
