@@ -10,11 +10,11 @@ import { createClient, pgDatabase } from "../src/client.ts";
 import { registry } from "../src/registry.ts";
 import { call } from "./demo/stage.ts";
 import { CANARY, type RawRequest, rawRequests } from "./hostile/raw-requests.ts";
-import { memoryKib, startWorkerd } from "./hostile/workerd.ts";
 import { runToEnd } from "./lib/lifecycle.ts";
 import { migrate } from "./lib/migrate.ts";
 import { startNeonServer } from "./lib/neon-server.ts";
 import { startTemporaryPostgres } from "./lib/temporary-postgres.ts";
+import { memoryKib, startWorkerd } from "./lib/workerd.ts";
 
 const ROUNDS = 16;
 /** By then the runtime's heap is as large as it may get. */
@@ -34,10 +34,13 @@ await runToEnd(async (scope) => {
   const neon = await startNeonServer({ upstream: databaseUrl });
   scope.defer(() => neon.close());
   const { url: workerUrl, pid } = await startWorkerd(scope, {
-    DATABASE_URL: databaseUrl,
-    NEON_FETCH_ENDPOINT: neon.endpoint,
-    AWA_CALLBACK_HMAC_SECRET: secret,
-    STRIPE_WEBHOOK_SECRET: "whsec_hostile",
+    vars: {
+      DATABASE_URL: databaseUrl,
+      NEON_FETCH_ENDPOINT: neon.endpoint,
+      AWA_CALLBACK_HMAC_SECRET: secret,
+      STRIPE_WEBHOOK_SECRET: "whsec_hostile",
+    },
+    maxHeapMib: 32,
   });
   const pool = new pg.Pool({ connectionString: databaseUrl });
   scope.defer(() => pool.end());

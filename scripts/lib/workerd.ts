@@ -5,10 +5,10 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import getPort from "get-port";
-import type { Scope } from "../lib/lifecycle.ts";
-import { REPOSITORY } from "../lib/local-stack.ts";
-import { exitOf, waitForExit } from "../lib/processes.ts";
-import { QUIET_WRANGLER, WRANGLER } from "../lib/wrangler.ts";
+import type { Scope } from "./lifecycle.ts";
+import { REPOSITORY } from "./local-stack.ts";
+import { exitOf, waitForExit } from "./processes.ts";
+import { QUIET_WRANGLER, WRANGLER } from "./wrangler.ts";
 
 const START_TIMEOUT_MS = 30_000;
 const STOP_TIMEOUT_MS = 5_000;
@@ -16,15 +16,24 @@ const STOP_TIMEOUT_MS = 5_000;
 /** A Worker in workerd, with nothing in front of it. */
 export interface Workerd {
   readonly url: string;
+  /** Where its scheduled trigger is fired, as on `wrangler dev`. */
+  readonly triggerUrl: string;
   readonly pid: number;
+}
+
+/** How workerd is started. */
+export interface WorkerdOptions {
+  readonly vars: Readonly<Record<string, string>>;
+  /** Of JavaScript, in MiB. A heap that may grow to gigabytes has its garbage collected late: it would look like a leak. */
+  readonly maxHeapMib: number;
 }
 
 /**
  * Builds the Worker as a deploy would and runs it in workerd itself: `wrangler dev` has a proxy in front, which takes the brunt of bad
  * requests, and answers some of them.
  */
-export async function startWorkerd(scope: Scope, vars: Readonly<Record<string, string>>): Promise<Workerd> {
-  const folder = mkdtempSync(path.join(tmpdir(), "awa-edge-hostile-"));
+export async function startWorkerd(scope: Scope, { vars, maxHeapMib }: WorkerdOptions): Promise<Workerd> {
+  const folder = mkdtempSync(path.join(tmpdir(), "awa-edge-workerd-"));
   scope.defer(() => rmSync(folder, { recursive: true, force: true }));
   execFileSync(process.execPath, [WRANGLER, "deploy", "--dry-run", "--outdir", folder], {
     cwd: REPOSITORY,
@@ -34,10 +43,13 @@ export async function startWorkerd(scope: Scope, vars: Readonly<Record<string, s
   const bundle = readdirSync(folder).find((file) => file.endsWith(".js"));
   if (bundle === undefined) throw new Error("wrangler has built no Worker");
   const port = await getPort({ host: "127.0.0.1" });
+  const triggerPort = await getPort({ host: "127.0.0.1" });
   const config = path.join(folder, "config.capnp");
-  writeFileSync(config, configOf(bundle, port, vars), { mode: 0o600 });
+  writeFileSync(config, configOf(bundle, { port, triggerPort, vars, maxHeapMib }), { mode: 0o600 });
   const workerd = createRequire(WRANGLER).resolve("workerd/bin/workerd");
-  const child = spawn(workerd, ["serve", config], { stdio: ["ignore", "ignore", "inherit"] });
+  const child = spawn(workerd, ["serve", "--experimental", config], {
+    stdio: ["ignore", "ignore", "inherit"],
+  });
   const pid = child.pid ?? 0;
   scope.defer(async () => {
     child.kill();
@@ -57,7 +69,7 @@ export async function startWorkerd(scope: Scope, vars: Readonly<Record<string, s
       (response) => response.status === 200,
       () => false,
     );
-    if (isReady) return { url, pid };
+    if (isReady) return { url, triggerUrl: `http://127.0.0.1:${triggerPort}`, pid };
     if (Date.now() > deadline) throw new Error(`the Worker doesn't answer at ${url}`);
   }
 }
@@ -67,27 +79,48 @@ export function memoryKib(pid: number): number {
   return Number(execFileSync("ps", ["-o", "rss=", "-p", String(pid)], { encoding: "utf8" }));
 }
 
-function configOf(bundle: string, port: number, vars: Readonly<Record<string, string>>): string {
+/** Fires the Worker's scheduled trigger, which only another Worker can. */
+const TRIGGER = `export default {
+  async fetch(request, { MAIN }) {
+    const { outcome } = await MAIN.scheduled({ cron: new URL(request.url).searchParams.get("cron") });
+    return new Response(outcome, { status: outcome === "ok" ? 200 : 500 });
+  },
+};`;
+
+function configOf(
+  bundle: string,
+  { port, triggerPort, vars, maxHeapMib }: WorkerdOptions & { port: number; triggerPort: number },
+): string {
   const compatibility = /^compatibility_date = "([\d-]+)"/m.exec(
     readFileSync(path.join(REPOSITORY, "wrangler.toml"), "utf8"),
   );
+  const date = `compatibilityDate = "${compatibility?.[1]}"`;
   const bindings = Object.entries(vars).map(
     ([name, value]) => `(name = ${JSON.stringify(name)}, text = ${JSON.stringify(value)})`,
   );
   return `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
-  # A heap that may grow to gigabytes has its garbage collected late: it would look like a leak.
-  v8Flags = ["--max-heap-size=32"],
+  v8Flags = ["--max-heap-size=${maxHeapMib}"],
   services = [
     (name = "main", worker = .main),
+    (name = "trigger", worker = .trigger),
     (name = "internet", network = (allow = ["public", "private"])),
   ],
-  sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")],
+  sockets = [
+    (name = "http", address = "127.0.0.1:${port}", http = (), service = "main"),
+    (name = "trigger", address = "127.0.0.1:${triggerPort}", http = (), service = "trigger"),
+  ],
 );
 const main :Workerd.Worker = (
   modules = [(name = "index.js", esModule = embed ${JSON.stringify(bundle)})],
-  compatibilityDate = "${compatibility?.[1]}",
+  ${date},
   bindings = [${bindings.join(", ")}],
+);
+const trigger :Workerd.Worker = (
+  modules = [(name = "trigger.js", esModule = ${JSON.stringify(TRIGGER)})],
+  ${date},
+  compatibilityFlags = ["service_binding_extra_handlers"],
+  bindings = [(name = "MAIN", service = "main")],
 );
 `;
 }
