@@ -146,6 +146,54 @@ describe("order", () => {
   });
 });
 
+describe("what claims leave behind", () => {
+  // Of 2,000 jobs, to step over each takes twice as many.
+  const FEW_BLOCKS = 40;
+  test("nothing that the next one has to step over, without any vacuum; while a transaction may see it still, all of it", async () => {
+    const claimAndComplete = async (jobs: number) => {
+      await db.pool.query(
+        "INSERT INTO awa_edge.jobs (kind, args) SELECT 'plain', '{\"n\":1}' FROM generate_series(1, $1)",
+        [jobs],
+      );
+      for (let done = 0; done < jobs; ) {
+        const ids = await claim();
+        await db.pool.query(
+          `UPDATE awa_edge.jobs SET state = 'completed', heartbeat_at = NULL, finalized_at = now() WHERE id = ANY ($1)`,
+          [ids],
+        );
+        done += ids.length;
+      }
+    };
+    const blocksOfNext = async () => {
+      const { text, values } = claimOf(100);
+      const { rows } = await db.pool.query<{
+        "QUERY PLAN": [{ Plan: Readonly<Record<"Actual Rows" | "Shared Hit Blocks", number>> }];
+      }>(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ${text}`, [...values]);
+      const plan = rows[0]?.["QUERY PLAN"][0].Plan;
+      expect(plan?.["Actual Rows"]).toBe(0);
+      return plan?.["Shared Hit Blocks"];
+    };
+    await db.pool.query("ALTER TABLE awa_edge.jobs SET (autovacuum_enabled = off)");
+    await db.pool.query(
+      `INSERT INTO awa_edge.jobs (kind, state, attempt, run_lease, finalized_at)
+       SELECT 'plain', 'completed', 1, 1, now() FROM generate_series(1, 10000)`,
+    );
+    await db.pool.query("ANALYZE awa_edge.jobs");
+
+    await claimAndComplete(2000);
+    expect(await blocksOfNext()).toBeLessThan(FEW_BLOCKS);
+
+    const reader = await holdTransaction(db.pool);
+    await reader.query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ");
+    await reader.query("SELECT FROM awa_edge.jobs LIMIT 1");
+    await claimAndComplete(2000);
+    expect(await blocksOfNext()).toBeGreaterThan(FEW_BLOCKS);
+    await reader.commit();
+    await blocksOfNext();
+    expect(await blocksOfNext()).toBeLessThan(FEW_BLOCKS);
+  });
+});
+
 describe("two claims at once", () => {
   test("share the rows between them; nobody waits, no job is claimed twice", async () => {
     const ids: string[] = [];
