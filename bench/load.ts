@@ -7,7 +7,7 @@ import { parseArgs } from "node:util";
 import { runToEnd } from "../scripts/lib/lifecycle.ts";
 import { Sender } from "./load/sender.ts";
 import { type LoadOptions, type LoadStage, setUp } from "./load/stage.ts";
-import { type OpenFollowUps, openFollowUps, STATISTICS_MS, tables, wrongs } from "./load/verdict.ts";
+import { blocksRead, openFollowUps, STATISTICS_MS, tables, wrongs } from "./load/verdict.ts";
 
 const USAGE = `npm run load -- [options]
 
@@ -31,7 +31,14 @@ await runToEnd(async (scope) => {
 
   const sender = new Sender(stage);
   const ticking = startTicking(stage);
-  const quarters: { memoryMib: number; answers: number }[] = [];
+  // What grows with what was done shows in the quarters, whatever else the machine does.
+  const look = async () => ({
+    memoryMib: stage.memoryMib(),
+    answers: sender.tookMs.length,
+    requests: stage.counted().requests,
+    blocks: await blocksRead(owner),
+  });
+  const looks = [await look()];
   const startedAt = performance.now();
   let behindMs = 0;
   for (let n = 0; n < jobs; n++) {
@@ -41,8 +48,7 @@ await runToEnd(async (scope) => {
     await sender.hasRoom();
     behindMs = Math.max(behindMs, performance.now() - dueMs);
     sender.send(n);
-    if ((n + 1) % Math.ceil(jobs / 4) === 0 || n === jobs - 1)
-      quarters.push({ memoryMib: stage.memoryMib(), answers: sender.tookMs.length });
+    if ((n + 1) % Math.ceil(jobs / 4) === 0 || n === jobs - 1) looks.push(await look());
   }
   await sender.isDone();
   const tookSeconds = (performance.now() - startedAt) / 1000;
@@ -63,20 +69,30 @@ await runToEnd(async (scope) => {
   await sleep(STATISTICS_MS, undefined, { signal: scope.signal });
 
   const answers = sender.tookMs.length;
-  const perQuarter = quarters.map(({ answers: end }, at) =>
-    percentile(sender.tookMs.slice(quarters[at - 1]?.answers ?? 0, end), 99),
-  );
+  const quarters = looks.slice(1).map((end, at) => {
+    const start = looks[at] ?? end;
+    const tookMs = sender.tookMs.slice(start.answers, end.answers);
+    return {
+      p50: percentile(tookMs, 50),
+      p99: percentile(tookMs, 99),
+      blocks: Math.round((end.blocks - start.blocks) / (end.requests - start.requests)),
+      memoryMib: end.memoryMib,
+    };
+  });
+  const byQuarter = (what: keyof (typeof quarters)[number]) =>
+    quarters.map((quarter) => quarter[what]).join(", ");
   console.log(`
 sent                  ${jobs} jobs' callbacks and webhooks, ${sender.sentTwice} of them twice, in ${tookSeconds.toFixed(1)} s
 rate reached          ${(jobs / tookSeconds).toFixed(0)} new ones a second; at most ${(behindMs / 1000).toFixed(1)} s behind
 answers               ${answers}: ${sender.sum("resolved")} resolved, ${sender.sum("duplicates")} duplicate, ${sender.sum("unavailable")} unavailable
-answered in           p50 ${percentile(sender.tookMs, 50)} ms, p99 ${percentile(sender.tookMs, 99)} ms; p99 of each quarter ${perQuarter.join(", ")} ms
+answered in           p50 ${percentile(sender.tookMs, 50)} ms, p99 ${percentile(sender.tookMs, 99)} ms; by quarter p50 ${byQuarter("p50")} ms, p99 ${byQuarter("p99")} ms
 faults injected       ${sender.sum("cuts")} connections cut by the sender, ${injected} requests to the database failed
 follow-ups due        at most ${ticks.most.due}, for ${ticks.most.oldestSeconds.toFixed(1)} s; ${left.due} when the last answer came
 ticks                 ${ticks.fired}, of which ${ticks.failed} failed
 receiving             ${(faults.receiving / answers).toFixed(3)} requests to the database for each answer
 all of it             ${(requests / jobs).toFixed(2)} requests and ${(statements / jobs).toFixed(2)} statements a job, its follow-ups included
-memory of workerd     ${quarters.map(({ memoryMib }) => memoryMib).join(", ")} MiB at the end of each quarter
+blocks read           ${byQuarter("blocks")} for each request to the database, by quarter
+memory of workerd     ${byQuarter("memoryMib")} MiB at the end of each quarter
 `);
   console.table(await tables(owner));
   const wrong = {
@@ -97,7 +113,7 @@ function startTicking({ scope, options: { tick }, faults, owner, tick: fire }: L
   const signal = AbortSignal.any([scope.signal, stopped.signal]);
   const loop = (async () => {
     while (!signal.aborted) {
-      const open: OpenFollowUps = await openFollowUps(owner);
+      const open = await openFollowUps(owner);
       most.due = Math.max(most.due, open.due);
       most.oldestSeconds = Math.max(most.oldestSeconds, open.oldestSeconds);
       const faultsBefore = faults.count;

@@ -19,6 +19,14 @@ export async function openFollowUps(owner: pg.Pool): Promise<OpenFollowUps> {
   return { due: 0, oldestSeconds: 0, ...due.rows[0], running: running.rowCount ?? 0 };
 }
 
+/** Blocks that all sessions have read so far, from memory or not. */
+export async function blocksRead(owner: pg.Pool): Promise<number> {
+  const { rows } = await owner.query<{ blocks: number }>(
+    `SELECT (blks_hit + blks_read)::float8 AS blocks FROM pg_stat_database WHERE datname = current_database()`,
+  );
+  return rows[0]?.blocks ?? 0;
+}
+
 /** What isn't as it has to be in the end, by name; all are 0 on a good day. */
 export async function wrongs(
   owner: pg.Pool,
