@@ -5,12 +5,11 @@ import type { LoadStage } from "./stage.ts";
 const RETRY_MS = 200;
 const MAX_TRIES = 50;
 const ANSWER_TIMEOUT_MS = 30_000;
+/** Well before workerd closes an idle connection, after 15 s: a request that meets that would be lost. */
+const IDLE_TIMEOUT_MS = 2_000;
 /** Within this time a cut comes, and a second sending: before the first is worked on, meanwhile, and after. */
 const MAX_CUT_MS = 40;
 const MAX_SECOND_MS = 100;
-
-/** Nobody answered: we broke the connection, or somebody else did. */
-type Unanswered = "cut" | "lost";
 
 /** What came back for one job's callback or webhook, over all tries. */
 interface Tally {
@@ -36,7 +35,11 @@ export class Sender {
 
   constructor(stage: LoadStage) {
     this.#stage = stage;
-    this.#agent = new Agent({ keepAlive: true, maxSockets: stage.options.atOnce * 2 });
+    this.#agent = new Agent({
+      keepAlive: true,
+      maxSockets: stage.options.atOnce * 2,
+      timeout: IDLE_TIMEOUT_MS,
+    });
     stage.scope.signal.addEventListener("abort", () => this.#wake());
   }
 
@@ -134,16 +137,16 @@ export class Sender {
       timeout: ANSWER_TIMEOUT_MS,
     });
     sent.on("timeout", () => sent.destroy());
-    let broken: Unanswered = "lost";
+    let isCut = false;
     const cut = () => {
-      broken = "cut";
+      isCut = true;
       sent.destroy();
     };
     const cutTimer = cutAfterMs === null ? undefined : setTimeout(cut, cutAfterMs);
     sent.end(body);
     const answer = await answerTo(sent);
     clearTimeout(cutTimer);
-    return answer ?? broken;
+    return answer ?? (isCut ? "cut" : `connection lost, ${sent.reusedSocket ? "kept" : "new"}`);
   }
 }
 

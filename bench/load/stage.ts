@@ -73,8 +73,9 @@ export async function setUp(scope: Scope, options: LoadOptions) {
   for (let n = 0; n < jobs; n += PARKED_AT_ONCE) {
     await park(owner, n, callbackIds.slice(n, n + PARKED_AT_ONCE));
   }
-  // As autovacuum would have left them: what comes after is the load's.
+  // As autovacuum would have left them, and counted: what comes after is the load's.
   await owner.query("VACUUM ANALYZE awa_edge.jobs, awa_edge.callbacks");
+  await owner.query("SELECT pg_stat_force_next_flush()");
 
   const faults = new Faults(options.faults);
   neon.resetStatements(DATABASE);
