@@ -1,119 +1,199 @@
-// What is promised of webhooks: each delivery once, an early one consumed, a late one kept.
+// What docs/webhooks.md promises of deliveries: each counts once, an early one is consumed, a late one is kept.
 
-import { canFollow, resolve } from "./job-rules.ts";
-import { type Callback, type Delivery, isTerminal, jobOf, type Model } from "./state.ts";
+import { addCallback, canFollow, enqueue, extend, follow, newJob, resolve } from "./job-rules.ts";
+import {
+  type Asked,
+  type Attempt,
+  type Callback,
+  callbackOf,
+  type Delivery,
+  heldBy,
+  holderOf,
+  isTerminal,
+  type Job,
+  jobOf,
+  type Model,
+  type Told,
+} from "./state.ts";
 
 /** The callback that a delivery is for: the pending one, else the newest. */
-function targetOf(model: Model, { to }: Pick<Delivery, "to">): Callback | undefined {
-  if ("callback" in to) return model.callbacks.find(({ id }) => id === to.callback);
+export function targetOf(model: Model, { to }: Pick<Told, "to">): Callback | undefined {
+  if ("callback" in to) return callbackOf(model, to.callback);
   const mine = model.callbacks.filter(({ key }) => key === to.key);
   return mine.find(({ state }) => state === "pending") ?? mine.at(-1);
 }
 
+/** The payload of a webhook; the application's own resolutions have another. */
+const PAYLOAD = 2;
+
+function becomes(
+  delivery: Delivery,
+  state: Delivery["state"],
+  { job = null, again = null }: Partial<Pick<Delivery, "job" | "again">> = {},
+): Delivery["state"] {
+  Object.assign(delivery, { state, job, again });
+  return state;
+}
+
 /** Does what a delivery means, whether it came now or is tried again. @returns what its sender hears of it */
 export function settle(model: Model, delivery: Delivery): string {
-  const become = (state: Delivery["state"], job: string | null = null) => {
-    Object.assign(delivery, { state, job, dueAt: null });
-  };
   const { does, to } = delivery;
   const callback = targetOf(model, delivery);
-  const isPending = callback?.state === "pending";
-  if (does === "ignore") {
-    become("ignored");
-    return "ignored";
-  }
+  if (does === "ignore") return becomes(delivery, "ignored");
   if (does === "heartbeat") {
-    become(isPending ? "resolved" : "ignored", callback?.job ?? null);
-    if (callback !== undefined && isPending) callback.expired = false;
-    return isPending ? "extended" : "ignored";
+    if (callback?.state !== "pending") return becomes(delivery, "ignored", { job: callback?.job ?? null });
+    extend(model, callback.name);
+    becomes(delivery, "resolved", { job: callback.job });
+    return "extended";
   }
   const job = jobOf(model, callback?.job ?? null);
-  if (callback === undefined || job === undefined) {
-    become("parked");
-    return "parked";
-  }
-  if (!isPending) {
+  if (callback === undefined || job === undefined) return becomes(delivery, "parked");
+  if (callback.state !== "pending") {
+    // A job that goes on may register the same key again.
     const isOver = "callback" in to || isTerminal(job);
-    become(isOver ? "late" : "parked", isOver ? job.id : null);
-    return isOver ? "late" : "parked";
+    return isOver ? becomes(delivery, "late", { job: job.name }) : becomes(delivery, "parked");
   }
-  switch (resolve(model, callback, does, 2)) {
-    case "moved":
-      become("resolved", job.id);
-      return "moved";
+  const result = resolve(model, callback, actionOf(does, callback), PAYLOAD);
+  switch (result) {
     case "still_running":
       // A retry is for a job that is parked: the tick looks again.
-      become("parked");
-      delivery.dueAt = Number.POSITIVE_INFINITY;
-      return "parked";
+      return becomes(delivery, "parked", { again: "later" });
+    case "follow_up_failed":
+      return fails(delivery);
     default:
-      become("failed");
-      delivery.attempts++;
-      delivery.dueAt = Number.POSITIVE_INFINITY;
-      return "failed";
+      becomes(delivery, "resolved", { job: job.name });
+      return result;
   }
 }
 
-/** A webhook comes in. */
-export function receive(model: Model, id: string): string {
-  const told = model.told[id];
-  if (told === undefined) throw new Error(`nobody knows what ${id} says`);
-  const known = model.deliveries.find((delivery) => delivery.id === id);
-  if (known !== undefined) return known.state === "failed" ? settle(model, known) : "duplicate";
-  const delivery: Delivery = {
-    ...told,
-    id,
-    state: "parked",
-    job: null,
-    attempts: 0,
-    dueAt: null,
-    old: false,
-  };
-  model.deliveries.push(delivery);
-  const status = settle(model, delivery);
-  delivery.attempts = 1;
-  return status;
+/**
+ * What else may become of a delivery whose reader looked before others changed the world, and wrote after: what it would have come to
+ * then, where that moves no job. It is never put away while its callback is there.
+ */
+export function settleLate(
+  model: Model,
+  told: Told,
+): readonly ((model: Model, delivery: Delivery) => string)[] {
+  const { does, to } = told;
+  const jobs = new Set<string>();
+  if ("key" in to) for (const { key, job } of model.bearers) if (key === to.key) jobs.add(job);
+  if ("callback" in to && to.callback !== null) jobs.add(jobNameOf(to.callback));
+  if (does === "ignore") return [];
+  if (does === "heartbeat") {
+    return [null, ...jobs].map((job) => (_, delivery) => becomes(delivery, "ignored", { job }));
+  }
+  const isThere = targetOf(model, told)?.state === "pending";
+  const putAway = [
+    (_: Model, delivery: Delivery) => becomes(delivery, "parked"),
+    ...[...jobs].map((job) => (_: Model, delivery: Delivery) => becomes(delivery, "late", { job })),
+  ];
+  return [
+    ...(isThere ? [] : putAway),
+    (_, delivery) => becomes(delivery, "parked", { again: "later" }),
+    ...(model.broken ? [(_: Model, delivery: Delivery) => fails(delivery)] : []),
+  ];
 }
 
-/** A callback is registered: what came early for its key does its work now. */
-export function consumeEarly(model: Model, callback: Callback): void {
-  const early = model.deliveries.filter(
-    ({ state, to }) => state === "parked" && "key" in to && to.key === callback.key && callback.key !== null,
+const jobNameOf = (callback: string) => callback.slice(0, callback.indexOf("'"));
+
+export function fails(delivery: Delivery): string {
+  delivery.attempts++;
+  return becomes(delivery, "failed", { again: delivery.attempts < 12 ? "later" : null });
+}
+
+const actionOf = (does: Exclude<Told["does"], "heartbeat" | "ignore">, { awaitedIn }: Callback) =>
+  does !== "resolve" ? does : awaitedIn === null ? "complete" : "resume";
+
+/** The delivery of that id, as it is recorded now, or as it is recorded for the first time. */
+export function recorded(model: Model, told: Told): Delivery {
+  const known = model.deliveries.find(({ id }) => id === told.id);
+  if (known !== undefined) return known;
+  const { id, does, to } = told;
+  const delivery: Delivery = {
+    ...{ id, does, to, place: Number.POSITIVE_INFINITY, dueSince: 0 },
+    ...{ state: "parked", job: null, attempts: 0, again: null, old: false },
+  };
+  model.deliveries.push(delivery);
+  return delivery;
+}
+
+/** A webhook comes in. @param settles what becomes of it, where it counts */
+export function receive(
+  model: Model,
+  told: Told,
+  settles: (model: Model, delivery: Delivery) => string = settle,
+): string {
+  const known = model.deliveries.find(({ id }) => id === told.id);
+  if (known !== undefined && known.state !== "failed") return "duplicate";
+  const delivery = recorded(model, told);
+  const answer = settles(model, delivery);
+  delivery.attempts = Math.max(1, delivery.attempts);
+  return answer;
+}
+
+/** An attempt registers a callback, and what came early for its key does its work. @param consumes whether that is so, or the tick's */
+export function register(
+  model: Model,
+  attempt: Attempt,
+  { label, key, isAwaited }: { label: string; key: string | null; isAwaited: boolean },
+  consumes = true,
+): string {
+  const job = heldBy(model, attempt);
+  if (job === undefined) return "stale";
+  if (isTaken(model, key, job.name)) return "taken";
+  const older = callbackOf(model, job.callback);
+  if (older !== undefined) older.state = "superseded";
+  const callback = addCallback(model, job, { label, key, awaitedIn: isAwaited ? attempt.number : null });
+  consumeEarly(model, job, callback, consumes);
+  return "registered";
+}
+
+/** An application parks a job. */
+export function park(model: Model, asked: Asked, key: string | null, consumes = true): string {
+  if (!canFollow(model, asked)) return "can't be planned";
+  if (holderOf(model, asked) !== undefined) return enqueue(model, asked, false);
+  if (isTaken(model, key, asked.name)) return "taken";
+  const job = newJob(asked, { state: "waiting_external", due: false, attempt: 1, lease: 1 });
+  model.jobs.push(job);
+  const callback = addCallback(model, job, { label: "", key, awaitedIn: null });
+  follow(model, job, "waiting_for_callback");
+  consumeEarly(model, job, callback, consumes);
+  return `parked ${asked.name}`;
+}
+
+function isTaken(model: Model, key: string | null, by: string): boolean {
+  return model.callbacks.some(
+    (other) => key !== null && other.key === key && other.state === "pending" && other.job !== by,
   );
-  let resolved = false;
+}
+
+function consumeEarly(model: Model, job: Job, callback: Callback, consumes: boolean): void {
+  const early = model.deliveries
+    .filter(({ state, to }) => state === "parked" && "key" in to && to.key === callback.key)
+    .toSorted((a, b) => a.place - b.place);
+  let isResolved = false;
   for (const [i, delivery] of early.entries()) {
-    const job = jobOf(model, callback.job);
-    if (job === undefined) throw new Error("the model registered a callback without a job");
-    const become = (state: Delivery["state"]) =>
-      Object.assign(delivery, { state, job: callback.job, dueAt: null });
-    if (resolved) {
-      become("late");
+    if (isResolved) {
+      // A job that goes on may register the key again: then it is early still.
+      if (isTerminal(job)) becomes(delivery, "late", { job: job.name });
       continue;
     }
     const { does } = delivery;
-    if (does === "heartbeat" || does === "ignore") {
-      become("ignored");
-      continue;
-    }
+    const action = does === "heartbeat" || does === "ignore" ? null : actionOf(does, callback);
     const mustWait =
-      (does === "retry" && job.state === "running") || (does !== "resume" && !canFollow(model, job));
-    if (mustWait) {
+      (action === "retry" && job.state === "running") ||
+      (action !== null && action !== "resume" && !canFollow(model, job));
+    if (mustWait || !consumes) {
       // The tick does it. Nothing overtakes it.
-      model.clock++;
-      for (const left of early.slice(i)) left.dueAt = model.clock;
+      for (const left of early.slice(i)) left.again = "now";
       return;
     }
-    resolve(model, callback, does, 2);
-    become("resolved");
-    resolved = true;
+    if (action === null) {
+      becomes(delivery, "ignored", { job: job.name });
+      continue;
+    }
+    resolve(model, callback, action, PAYLOAD);
+    becomes(delivery, "resolved", { job: job.name });
+    isResolved = true;
   }
-}
-
-/** The tick tries again what is due, in the order in which it became due. */
-export function retryDue(model: Model): number {
-  const due = model.deliveries
-    .filter(({ dueAt }) => dueAt !== null && dueAt < Number.POSITIVE_INFINITY)
-    .toSorted((a, b) => (a.dueAt ?? 0) - (b.dueAt ?? 0));
-  for (const delivery of due) settle(model, delivery);
-  return due.length;
 }

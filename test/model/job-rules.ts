@@ -1,11 +1,13 @@
-// What docs/states.md and docs/running-jobs.md promise of jobs, attempts and callbacks, as plain assignments.
+// What docs/states.md and docs/running-jobs.md promise of jobs and callbacks, as plain assignments.
 
+import type { CallbackState } from "../../src/shared/callback.ts";
+import type { JobState } from "../../src/shared/job.ts";
 import type { Outcome, RescueReason } from "../../src/shared/outcome.ts";
 import {
-  type Attempt,
+  type Action,
+  type Asked,
   type Callback,
   callbackOf,
-  heldBy,
   holderOf,
   isQueued,
   isTerminal,
@@ -13,181 +15,89 @@ import {
   type Job,
   jobOf,
   type Model,
+  type Outbox,
 } from "./state.ts";
 
-/** How a handler ends its attempt. */
-export type End =
-  | "complete"
-  | "fail"
-  | "fail terminally"
-  | "retry later"
-  | "snooze"
-  | "cancel"
-  | "wait"
-  | "hand back";
-
-/** What the outside world does with a callback. */
-export type Action = "complete" | "resume" | "fail" | "retry";
-
-const ACTION_STATE = { complete: "completed", resume: "resumed", fail: "failed", retry: "retried" } as const;
-
-/** What a broken closure of an outcome leaves in the job's errors. */
-const faultOf = (outcome: Outcome) => `follow-up 1 of brittle, ${outcome}: threw Error: Error: broken`;
-
-export function canFollow(model: Model, job: Pick<Job, "kind">): boolean {
-  return !(model.broken && job.kind === "brittle");
+/** Whether the follow-ups of this job can be planned. */
+export function canFollow(model: Model, { kind }: Pick<Job, "kind">): boolean {
+  return !(model.broken && kind === "brittle");
 }
 
-/** Enqueues what follows an outcome. */
+/** Enqueues what follows an outcome: `once` has a unique key, and nobody runs it. */
 export function follow(
   model: Model,
-  { id, kind, lease, n }: Pick<Job, "id" | "kind" | "lease" | "n">,
+  job: Pick<Job, "name" | "kind" | "lease" | "n">,
   outcome: Outcome,
 ): void {
-  if (kind === "plain") return;
-  model.followUps.push({ job: id, lease, outcome, kind: "after", n, live: true });
-  const isHeld = model.followUps.some((other) => other.kind === "once" && other.n === n && other.live);
-  if (kind === "order" && outcome === "completed" && !isHeld) {
-    model.followUps.push({ job: id, lease, outcome, kind: "once", n, live: true });
-  }
+  if (job.kind === "plain") return;
+  const because = `${outcome} of ${job.name}, lease ${job.lease}`;
+  model.followUps.push(`after ${because}`);
+  const once = `once ${job.n} `;
+  const isHeld = model.followUps.some((other) => other.startsWith(once));
+  if (job.kind === "order" && outcome === "completed" && !isHeld) model.followUps.push(`${once}${because}`);
 }
 
-/** Takes a job out of its attempt, or out of its queue. */
-function leave(model: Model, job: Job, state: Job["state"], callbackState: Callback["state"]): void {
+/** A job as an application asks for it. */
+export function newJob(asked: Asked, given: Pick<Job, "state" | "due" | "attempt" | "lease">): Job {
+  const nothing = { callback: null, progress: null, result: null, deadLetter: null };
+  const { name, kind, n, maxAttempts, isUnique, line, hasDeadline } = asked;
+  return {
+    ...{ name, kind, n, maxAttempts, isUnique, line, hasDeadline, ...given, ...nothing },
+    ...{ place: Number.POSITIVE_INFINITY, stale: false, overdue: false, old: false, errors: [] },
+  };
+}
+
+export function enqueue(model: Model, asked: Asked, isLater: boolean): string {
+  const holder = holderOf(model, asked);
+  if (holder !== undefined) return `deduplicated by ${holder.name}`;
+  const state = isLater ? "scheduled" : "available";
+  model.jobs.push(newJob(asked, { state, due: !isLater, attempt: 0, lease: 0 }));
+  return `enqueued ${asked.name}`;
+}
+
+/** Adds a callback to its job. */
+export function addCallback(
+  model: Model,
+  job: Job,
+  { label, key, awaitedIn }: Pick<Callback, "label" | "key" | "awaitedIn">,
+): Callback {
+  const before = model.callbacks.filter((callback) => callback.job === job.name).length;
+  const callback: Callback = {
+    ...{
+      name: `${job.name}'s callback ${before + 1}`,
+      job: job.name,
+      lease: job.lease,
+      label,
+      key,
+      awaitedIn,
+    },
+    ...{ state: "pending", resolvedTo: null, expired: false, payload: null },
+  };
+  model.callbacks.push(callback);
+  if (key !== null) model.bearers.push({ key, job: job.name });
+  job.callback = callback.name;
+  return callback;
+}
+
+/** Takes a job out of its attempt, or out of its queue, and says what becomes of its pending callback. */
+export function leave(
+  model: Model,
+  job: Job,
+  state: JobState,
+  callbackState: CallbackState,
+  isDue = false,
+): void {
   const callback = callbackOf(model, job.callback);
   if (callback !== undefined) callback.state = callbackState;
-  Object.assign(job, { state, callback: null, stale: false, overdue: false, due: false, old: false });
+  Object.assign(job, { state, callback: null, stale: false, overdue: false, due: isDue, old: false });
 }
 
-function giveUp(job: Job, reason: string): void {
+export function giveUp(job: Job, reason: string): void {
   job.state = "failed";
   job.deadLetter = reason;
 }
 
-/** An attempt failed: another one later, or none. */
-function failAttempt(model: Model, job: Job, text: string, { follows = true } = {}): void {
-  job.errors.push(`${job.attempt}: ${text}`);
-  leave(model, job, "retryable", "cancelled");
-  if (job.attempt >= job.maxAttempts) giveUp(job, "max_attempts_exhausted");
-  if (follows) follow(model, job, job.state === "failed" ? "exhausted" : "retried");
-}
-
-function failForGood(model: Model, job: Job, text: string, reason: string, { follows = true } = {}): void {
-  job.errors.push(`${job.attempt}: ${text}`);
-  leave(model, job, "failed", "cancelled");
-  giveUp(job, reason);
-  if (follows) follow(model, job, "exhausted");
-}
-
-export const TEXTS = {
-  fail: "no luck",
-  terminal: "never",
-  retryLater: "not yet",
-  cancel: "not wanted",
-  contract: "WaitForCallback returned without calling register_callback",
-} as const;
-
-/** Whether somebody else has ended the attempt, or what its end came to. */
-export type Ended = "stale" | "moved" | "recognized";
-
-export function endAttempt(model: Model, attempt: Attempt, how: End): Ended {
-  const job = heldBy(model, attempt);
-  const { over } = attempt;
-  attempt.over = true;
-  if (job === undefined) {
-    return attempt.hasCompleted && jobOf(model, attempt.job)?.state === "completed" ? "recognized" : "stale";
-  }
-  if (over) return "stale";
-  job.progress = attempt.progress;
-  const waitsForNothing = how === "wait" && attempt.callback === null;
-  if (canFollow(model, job)) endAsAsked(model, job, waitsForNothing ? "contract" : how);
-  else endUnfollowed(model, job, waitsForNothing ? "contract" : how);
-  return "moved";
-}
-
-function endAsAsked(model: Model, job: Job, how: End | "contract"): void {
-  switch (how) {
-    case "complete":
-      complete(model, job, 1, "cancelled");
-      return;
-    case "fail":
-      failAttempt(model, job, TEXTS.fail);
-      return;
-    case "fail terminally":
-      failForGood(model, job, TEXTS.terminal, "terminal_error");
-      return;
-    case "contract":
-      failForGood(model, job, TEXTS.contract, "wait_for_callback_contract_violation");
-      return;
-    case "retry later": {
-      const isLast = job.attempt >= job.maxAttempts;
-      const asked = "max_attempts exhausted (handler requested retry after 3600 s): ";
-      failAttempt(model, job, `${isLast ? asked : ""}${TEXTS.retryLater}`);
-      return;
-    }
-    case "snooze":
-    case "hand back": {
-      leave(model, job, how === "snooze" ? "scheduled" : "available", "cancelled");
-      job.attempt--;
-      job.due = how === "hand back";
-      return;
-    }
-    case "cancel":
-      cancel(model, job, TEXTS.cancel);
-      return;
-    case "wait":
-      // Its callback was resumed before the job was parked: it goes on at once.
-      if (job.callback === null) {
-        endAsAsked(model, job, "hand back");
-        return;
-      }
-      Object.assign(job, { state: "waiting_external", stale: false, overdue: false });
-      follow(model, job, "waiting_for_callback");
-      return;
-  }
-}
-
-/** The follow-ups can't be planned: the attempt fails with that, and goes without follow-ups as they fail as well. */
-function endUnfollowed(model: Model, job: Job, how: End | "contract"): void {
-  const next = faultOf(job.attempt < job.maxAttempts ? "retried" : "exhausted");
-  const without = { follows: false };
-  const failed = (text: string) => {
-    failAttempt(model, job, `${text} (${next})`, without);
-  };
-  switch (how) {
-    case "complete":
-      failed(faultOf("completed"));
-      return;
-    case "cancel":
-      failed(faultOf("cancelled"));
-      return;
-    case "wait":
-      failed(faultOf("waiting_for_callback"));
-      return;
-    case "fail":
-      failed(TEXTS.fail);
-      return;
-    case "retry later":
-      failed(TEXTS.retryLater);
-      return;
-    case "fail terminally": {
-      const text = `${TEXTS.terminal} (${faultOf("exhausted")})`;
-      failForGood(model, job, text, "terminal_error", without);
-      return;
-    }
-    case "contract": {
-      const text = `${TEXTS.contract} (${faultOf("exhausted")})`;
-      failForGood(model, job, text, "wait_for_callback_contract_violation", without);
-      return;
-    }
-    case "snooze":
-    case "hand back":
-      endAsAsked(model, job, how);
-      return;
-  }
-}
-
-export function complete(model: Model, job: Job, result: number, callbackState: Callback["state"]): void {
+export function complete(model: Model, job: Job, result: number, callbackState: CallbackState): void {
   leave(model, job, "completed", callbackState);
   Object.assign(job, { result, progress: null });
   follow(model, job, "completed");
@@ -200,8 +110,8 @@ export function cancel(model: Model, job: Job, reason: string): void {
 }
 
 /** A job that the application cancels. */
-export function cancelByHand(model: Model, id: string): string {
-  const job = jobOf(model, id);
+export function cancelByHand(model: Model, name: string): string {
+  const job = jobOf(model, name);
   if (job === undefined) return "not_found";
   if (isTerminal(job)) return "already_ended";
   if (!canFollow(model, job)) return "follow_up_failed";
@@ -211,27 +121,28 @@ export function cancelByHand(model: Model, id: string): string {
 
 /** A job that is started afresh by hand. */
 export function startAfresh(model: Model, job: Job): void {
+  leave(model, job, "available", "cancelled", true);
+  Object.assign(job, { attempt: 0, deadLetter: null });
   for (const callback of model.callbacks) {
-    if (callback.job !== job.id) continue;
-    if (callback.state === "pending") callback.state = "cancelled";
-    else if (callback.state === "expired" && callback.awaitedIn !== null) callback.state = "superseded";
+    const isToBeTold = callback.state === "expired" && callback.awaitedIn !== null;
+    if (callback.job === job.name && isToBeTold) callback.state = "superseded";
   }
-  const afresh = { state: "available", due: true, attempt: 0, callback: null, deadLetter: null, old: false };
-  Object.assign(job, afresh);
 }
 
-export function retryByHand(model: Model, id: string): string {
-  const job = jobOf(model, id);
+export function retryByHand(model: Model, name: string): string {
+  const job = jobOf(model, name);
   if (job === undefined) return "not_found";
   const isWaiting = job.state === "waiting_external";
   if (job.state !== "failed" && job.state !== "cancelled" && !isWaiting) return "not_retriable";
-  // A newer live job has the key, which this one let go of when it ended.
-  if (!isWaiting && job.isUnique && holderOf(model, job) !== undefined) return "unique_violation";
+  // It let go of its unique key when it ended, and a newer one may have it.
+  if (!isWaiting && holderOf(model, job) !== undefined) return "unique_violation";
   startAfresh(model, job);
   return "retried";
 }
 
-/** What an action comes to, for a callback of the job. */
+const STATE_AFTER = { complete: "completed", resume: "resumed", fail: "failed", retry: "retried" } as const;
+
+/** What the outside world does with a callback. */
 export function resolve(
   model: Model,
   callback: Callback | undefined,
@@ -240,10 +151,12 @@ export function resolve(
 ): string {
   if (callback === undefined) return "not_found";
   const { state } = callback;
-  if (state === "expired" || state === "superseded" || state === "cancelled") return "gone";
-  if (state !== "pending") return state === ACTION_STATE[action] ? "duplicate" : "already_resolved";
+  if (state === "expired" || state === "superseded" || state === "cancelled") return `gone: ${state}`;
+  if (state !== "pending") {
+    return state === STATE_AFTER[action] ? `duplicate: ${callback.resolvedTo}` : "already_resolved";
+  }
   const job = jobOf(model, callback.job);
-  if (job === undefined) throw new Error(`the model has a callback without a job: ${callback.id}`);
+  if (job === undefined) throw new Error(`${callback.name} has no job`);
   if (action === "retry" && job.state === "running") return "still_running";
   if (action !== "resume" && !canFollow(model, job)) return "follow_up_failed";
   switch (action) {
@@ -256,41 +169,60 @@ export function resolve(
       giveUp(job, "callback_failed");
       follow(model, job, "exhausted");
       break;
-    case "retry": {
+    case "retry":
       job.errors.push(`${job.attempt}: retry requested by callback`);
-      const isLast = job.attempt >= job.maxAttempts;
-      leave(model, job, isLast ? "failed" : "available", "retried");
-      if (isLast) giveUp(job, "max_attempts_exhausted");
-      else job.due = true;
-      follow(model, job, isLast ? "exhausted" : "retried");
+      leave(model, job, "available", "retried", true);
+      if (job.attempt >= job.maxAttempts) {
+        job.due = false;
+        giveUp(job, "max_attempts_exhausted");
+      }
+      follow(model, job, job.state === "failed" ? "exhausted" : "retried");
       break;
-    }
     case "resume":
       callback.state = "resumed";
       job.callback = null;
       if (job.state === "running") break;
-      leave(model, job, "available", "resumed");
-      job.attempt--;
-      job.due = true;
+      leave(model, job, "available", "resumed", true);
+      job.attempt = Math.max(0, job.attempt - 1);
   }
   callback.resolvedTo = job.state;
   if (action === "complete" || action === "resume") callback.payload = payload;
-  return "moved";
+  return `moved: ${job.state}`;
 }
 
-/** The jobs that a claim may take. */
+/** Puts off the time-out of a callback. */
+export function extend(model: Model, name: string | null): string {
+  const callback = callbackOf(model, name);
+  if (callback === undefined) return "not_found";
+  const { state } = callback;
+  if (state === "expired" || state === "superseded" || state === "cancelled") return `gone: ${state}`;
+  if (state !== "pending") return "already_resolved";
+  callback.expired = false;
+  return "extended";
+}
+
+/** The jobs that a claim may take: of a line only the first, and none while another is under way. */
 export function claimable(model: Model): readonly Job[] {
   if (model.paused) return [];
-  const isBefore = (job: Job, other: Job) =>
-    isUnderWay(other) ||
-    (isQueued(other) && BigInt(other.id) < BigInt(job.id) && (other.lease > 0 || other.due));
+  const isAhead = (other: Job, job: Job) =>
+    isUnderWay(other) || (isQueued(other) && other.place < job.place && (other.lease > 0 || other.due));
   return model.jobs.filter(
     (job) =>
       isQueued(job) &&
       job.due &&
-      (job.line === null ||
-        !model.jobs.some((other) => other.line === job.line && other.id !== job.id && isBefore(job, other))),
+      !model.jobs.some(
+        (other) => other !== job && job.line !== null && other.line === job.line && isAhead(other, job),
+      ),
   );
+}
+
+export function claim(model: Model, job: Job): void {
+  Object.assign(job, { state: "running", attempt: job.attempt + 1, lease: job.lease + 1, due: false });
+  const { name, kind, lease, attempt: number, progress } = job;
+  model.attempts.push({
+    ...{ name: `${name}/${lease}`, job: name, kind, lease, number, isBroken: model.broken, callback: null },
+    ...{ progress, isProgressNew: false, hasCompleted: false, over: false },
+  });
 }
 
 /** The jobs that a sweep rescues. */
@@ -313,33 +245,30 @@ export function rescue(model: Model, job: Job, reason: RescueReason): void {
   const isExpiry = reason === "expired_callback";
   if (isExpiry && callbackOf(model, job.callback)?.awaitedIn !== null) {
     // Nothing was lost: the handler is there to be told.
-    leave(model, job, "available", "expired");
-    job.attempt--;
-    job.due = true;
+    leave(model, job, "available", "expired", true);
+    job.attempt = Math.max(0, job.attempt - 1);
     return;
   }
   job.errors.push(`${job.attempt}: ${RESCUE_TEXTS[reason]}`);
   leave(model, job, "retryable", isExpiry ? "expired" : "cancelled");
-  if (job.attempt >= job.maxAttempts) {
-    giveUp(job, isExpiry ? "callback_timeout" : "max_attempts_exhausted");
-  }
+  if (job.attempt >= job.maxAttempts) giveUp(job, isExpiry ? "callback_timeout" : "max_attempts_exhausted");
   if (job.kind === "plain") return;
-  const { id, lease, kind } = job;
-  const row = { job: id, lease, kind, reason, attempts: 0, due: true, abandoned: false, old: false };
-  model.outbox.push(row);
+  const { name, lease, kind } = job;
+  model.outbox.push({
+    ...{ job: name, lease, kind, reason, attempts: 0, due: true, abandoned: false, old: false },
+  });
 }
 
-/** The tick dispatches what follows the rescues. */
-export function dispatch(model: Model): void {
-  for (const row of model.outbox) {
-    if (!row.due || row.abandoned) continue;
-    if (canFollow(model, row)) {
-      follow(model, { id: row.job, kind: row.kind, lease: row.lease, n: 0 }, "rescued");
-      continue;
-    }
-    row.attempts++;
-    row.due = false;
-    row.abandoned = row.attempts >= 12;
+/** The tick enqueues what follows a rescue, or puts it off. */
+export function dispatch(model: Model, { job: name, lease }: Outbox): void {
+  const row = model.outbox.find((candidate) => candidate.job === name && candidate.lease === lease);
+  if (row === undefined) return;
+  if (canFollow(model, row)) {
+    model.outbox = model.outbox.filter((other) => other !== row);
+    follow(model, { name, lease, kind: row.kind, n: 0 }, "rescued");
+    return;
   }
-  model.outbox = model.outbox.filter((row) => !row.due || row.abandoned);
+  row.attempts++;
+  row.due = false;
+  row.abandoned = row.attempts >= 12;
 }

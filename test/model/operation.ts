@@ -1,62 +1,72 @@
-import type { Model } from "./state.ts";
+import { DatabaseError } from "../../src/shared/db/errors.ts";
+import type { Database } from "../../src/shared/db/port.ts";
+import type { Model, Told } from "./state.ts";
 import type { World } from "./world.ts";
 
-/** One step, its actors and jobs chosen: what to do to the real thing, and what the model makes of what came of it. */
+/** One thing that the rules allow to happen. Changes the model. @returns what the one who did it is told */
+export type Change = (model: Model) => string;
+
+/** What an operation is done in. */
+export interface Situation {
+  /** Nobody else has done anything between its first call of the database and its last. */
+  readonly isAlone: boolean;
+  /** How often it has changed the tables so far. */
+  readonly commits: number;
+}
+
+/** Something that somebody does: for real, and as the rules have it. */
 export interface Operation {
-  /** For the script. */
+  /** For the script: "complete job 1's callback 1"; and what it is counted as: "complete". */
   readonly text: string;
-  /** Who does it: at once with others, each actor does one thing. */
-  readonly who: string | null;
-  /** Does it for real. @returns how the model follows */
-  run(world: World): Promise<Followed>;
+  readonly kind: string;
+  /** The delivery that it brings. */
+  readonly told?: Told;
+  /** The attempt whose handler does it, which does one thing at a time. */
+  readonly attempt?: string;
+  /** It is done by the build whose closures of `brittle` throw. */
+  readonly isBroken?: boolean;
+  /** How often it may change the tables. Default: once. */
+  readonly maxCommits?: number;
+  /** Does it for real. @returns what came of it */
+  run(world: World, database: Database): Promise<string>;
+  /** What may become of it where it takes effect now. */
+  changes(model: Model, situation: Situation): readonly Change[];
+  /** What its process knows from its beginning on, and from its end on. */
+  began?(model: Model): void;
+  ended?(model: Model, answer: string, commits: number): void;
 }
 
-/** What a step came to. */
-export interface Followed {
-  /** For the script. */
-  readonly seen: string;
-  /**
-   * Changes the model as the rules say.
-   *
-   * @param alone nobody else did anything at the same time
-   * @returns what is to be counted, or a {@link Disagreement}: the rules say that something else comes of it
-   */
-  follow(model: Model, alone: boolean): string | Disagreement;
+/** Time passes for one thing. */
+export interface Passing {
+  readonly text: string;
+  readonly sql: string;
+  readonly values: readonly string[];
+  passes(model: Model): void;
 }
 
-export class Disagreement {
-  readonly expected: string;
-  constructor(expected: string) {
-    this.expected = expected;
-  }
+/** All subsets, the whole first. */
+export function subsets<T>(items: readonly T[]): readonly (readonly T[])[] {
+  const [first, ...rest] = items;
+  if (first === undefined) return [[]];
+  const others = subsets(rest);
+  return [...others.map((some) => [first, ...some]), ...others];
 }
 
-/**
- * A step that has an answer which the rules foretell.
- *
- * @param name what is counted, with the answer
- * @param does the real step, giving its answer
- * @param rule the same of the model
- */
-export function step<A extends { readonly answer: string }>(
-  name: string,
-  text: string,
-  who: string | null,
-  does: (world: World) => Promise<A>,
-  rule: (model: Model, given: A) => string,
-): Operation {
-  return {
-    text,
-    who,
-    async run(world) {
-      const given = await does(world);
-      return {
-        seen: given.answer,
-        follow(model) {
-          const expected = rule(model, given);
-          return expected === given.answer ? `${name}: ${expected}` : new Disagreement(expected);
-        },
-      };
-    },
-  };
+/** What to do with each of several things: with all of them, or, where others are at it at the same time, with some. */
+export function each<T>(
+  items: readonly T[],
+  { isAlone }: Situation,
+  change: (model: Model, item: T) => void,
+  answer: (count: number) => string = () => "done",
+): readonly Change[] {
+  return (isAlone ? [items] : subsets(items)).map((some) => (model) => {
+    for (const item of some) change(model, item);
+    return answer(some.length);
+  });
+}
+
+/** What was thrown as an answer, where it is one that the database gave. */
+export function refusal(thrown: unknown): string {
+  if (thrown instanceof DatabaseError) return thrown.kind;
+  throw thrown;
 }

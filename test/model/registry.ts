@@ -1,7 +1,15 @@
 import * as v from "valibot";
 import { defineRegistry } from "../../src/shared/registry/define.ts";
 import type { Handler } from "../../src/shared/registry/handler.ts";
-import { complete, fail, heartbeat, ignore, resume, retry } from "../../src/shared/registry/source.ts";
+import {
+  complete,
+  fail,
+  heartbeat,
+  ignore,
+  resolve,
+  resume,
+  retry,
+} from "../../src/shared/registry/source.ts";
 import { trustingScheme } from "../support/sources.ts";
 
 /** The queue of the jobs. Their follow-ups are in another one, where nobody runs them. */
@@ -9,7 +17,7 @@ export const QUEUE = "model";
 export const FOLLOW_UPS = "follow-ups";
 
 const Told = v.object({
-  does: v.picklist(["complete", "resume", "fail", "retry", "heartbeat", "ignore"]),
+  does: v.picklist(["complete", "resolve", "resume", "fail", "retry", "heartbeat", "ignore"]),
   to: v.union([v.object({ key: v.string() }), v.object({ callback: v.string() })]),
 });
 
@@ -19,7 +27,7 @@ const Told = v.object({
  *
  * @param isBroken whether the closures of `brittle` throw
  */
-export function modelRegistry(handler: Handler, isBroken: () => boolean) {
+export function modelRegistry(handler: Handler, isBroken: boolean) {
   const Args = v.object({ n: v.number() });
   const registry = defineRegistry({
     order: Args,
@@ -32,7 +40,7 @@ export function modelRegistry(handler: Handler, isBroken: () => boolean) {
     return registry.enqueue("after", {}, { queue: FOLLOW_UPS });
   };
   const brittle = () => {
-    if (isBroken()) throw new Error("broken");
+    if (isBroken) throw new Error("broken");
     return after();
   };
   for (const [kind, closure] of [
@@ -59,6 +67,8 @@ export function modelRegistry(handler: Handler, isBroken: () => boolean) {
       switch (does) {
         case "complete":
           return complete(2);
+        case "resolve":
+          return resolve(2);
         case "resume":
           return resume(2);
         case "fail":

@@ -1,40 +1,79 @@
 import type pg from "pg";
 import { createClient } from "../../src/client.ts";
 import type { Task } from "../../src/cron/task.ts";
-import { Attempt as RealAttempt } from "../../src/executor/attempt.ts";
 import type { ExecutorDeps } from "../../src/executor/deps.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
+import type { Database } from "../../src/shared/db/port.ts";
 import { claimIfDue } from "../../src/shared/db/statements/claim-jobs.ts";
 import { DEFAULT_RETENTION } from "../../src/shared/db/statements/delete-ended.ts";
 import { Actor } from "./actor.ts";
 import { modelRegistry, QUEUE } from "./registry.ts";
+import { type Found, readTables } from "./view.ts";
 
-/** The real thing: the library on Postgres, and who has claimed what. */
+/** The real thing: two builds of the library on one Postgres, and who has claimed what. */
 export class World {
+  /** The owner's, to look and to let time pass. */
   readonly pool: pg.Pool;
-  readonly database;
-  readonly registry;
-  readonly client;
-  readonly deps: ExecutorDeps;
-  /** By job and lease. */
-  readonly actors = new Map<string, Actor>();
-  broken = false;
+  readonly database: Database;
+  /** Everything that ever had a name, also after it was deleted. */
+  readonly ids = new Map<string, string>();
+  readonly #names = new Map<string, string>();
+  readonly #actors = new Map<string, Actor>();
+  readonly #builds;
 
-  constructor(pool: pg.Pool) {
+  constructor(pool: pg.Pool, workerPool: pg.Pool) {
     this.pool = pool;
-    this.database = pgDatabase(pool, { prepares: true });
-    this.registry = modelRegistry(
-      (context) => {
-        const actor = this.actors.get(`${context.job.id}/${context.job.runLease}`);
-        if (actor === undefined) throw new Error("nobody claimed this");
-        return actor.run(context);
-      },
-      () => this.broken,
-    );
-    this.client = createClient({ database: this.database, registry: this.registry });
-    this.deps = {
-      database: this.database,
-      registry: this.registry,
+    this.database = pgDatabase(workerPool, { prepares: true });
+    const build = (isBroken: boolean) =>
+      modelRegistry(
+        (context) => this.actor(`${nameOf(context.job)}/${context.job.runLease}`).run(context),
+        isBroken,
+      );
+    this.#builds = { sound: build(false), broken: build(true) };
+  }
+
+  /** Forgets everything. */
+  async reset(): Promise<void> {
+    for (const names of [this.ids, this.#names, this.#actors]) names.clear();
+    await this.pool.query(`DELETE FROM awa_edge.jobs; DELETE FROM awa_edge.rescue_followups;
+      DELETE FROM awa_edge.deliveries; DELETE FROM awa_edge.queues`);
+  }
+
+  async look(): Promise<Found> {
+    const found = await readTables(this.pool, this.#names);
+    for (const [name, id] of found.ids) this.ids.set(name, id);
+    return found;
+  }
+
+  idOf(name: string): string {
+    const id = this.ids.get(name);
+    if (id === undefined) throw new Error(`there was never a ${name}`);
+    return id;
+  }
+
+  /** The name of the job with this id; of one that nobody has looked at yet, nothing. */
+  nameOf(id: string): string {
+    return this.#names.get(id) ?? "a job that nobody knows";
+  }
+
+  actor(name: string): Actor {
+    const actor = this.#actors.get(name);
+    if (actor === undefined) throw new Error(`nobody claimed ${name}`);
+    return actor;
+  }
+
+  registry(isBroken: boolean) {
+    return isBroken ? this.#builds.broken : this.#builds.sound;
+  }
+
+  client(database: Database, isBroken: boolean) {
+    return createClient({ database, registry: this.registry(isBroken) });
+  }
+
+  #deps(database: Database, isBroken: boolean): ExecutorDeps {
+    return {
+      database,
+      registry: this.registry(isBroken),
       log: () => undefined,
       clock: () => performance.now(),
       env: {},
@@ -43,37 +82,24 @@ export class World {
     };
   }
 
-  /** Forgets everything. */
-  async reset(): Promise<void> {
-    this.actors.clear();
-    this.broken = false;
-    await this.pool.query(`DELETE FROM awa_edge.jobs; DELETE FROM awa_edge.rescue_followups; DELETE FROM awa_edge.deliveries;
-      DELETE FROM awa_edge.queues; ALTER SEQUENCE awa_edge.jobs_id_seq RESTART`);
-  }
-
-  /** Claims up to `most` jobs and begins to run them. */
-  async claim(most: number): Promise<readonly { readonly job: string; readonly lease: number }[]> {
-    const { deps } = this;
-    const claimed = await this.database.query(
+  /** Claims up to `most` jobs and begins to run them. @returns the names of the attempts */
+  async claim(database: Database, isBroken: boolean, most: number): Promise<string[]> {
+    const claimed = await database.query(
       claimIfDue([{ queue: QUEUE, maxJobs: most, deadlineSeconds: null }], {}),
     );
     return claimed.map((one) => {
-      const { id, runLease } = one.job;
-      new Actor(deps, new RealAttempt(one, deps.clock, deps.clock()), (actor) =>
-        this.actors.set(`${id}/${runLease}`, actor),
-      );
-      return { job: id, lease: Number(runLease) };
+      const name = `${nameOf(one.job)}/${one.job.runLease}`;
+      new Actor(this.#deps(database, isBroken), one, (actor) => this.#actors.set(name, actor));
+      return name;
     });
   }
 
-  actor({ job, lease }: { readonly job: string; readonly lease: number }): Actor {
-    const actor = this.actors.get(`${job}/${lease}`);
-    if (actor === undefined) throw new Error(`nobody claimed job ${job} under lease ${lease}`);
-    return actor;
-  }
-
   /** Runs one task of the tick. */
-  async tick(task: Task): Promise<void> {
-    await task.runOnce({ ...this.deps, retention: DEFAULT_RETENTION, deadlineMs: Infinity }, {});
+  async tick(database: Database, isBroken: boolean, task: Task): Promise<void> {
+    const deps = this.#deps(database, isBroken);
+    await task.runOnce({ ...deps, retention: DEFAULT_RETENTION, deadlineMs: Number.POSITIVE_INFINITY }, {});
   }
 }
+
+const nameOf = ({ metadata }: { readonly metadata: Readonly<Record<string, unknown>> }): string =>
+  String(metadata.name);

@@ -1,0 +1,82 @@
+import type { Flight } from "./flight.ts";
+import type { Situation } from "./operation.ts";
+import { cloneOf, type Model } from "./state.ts";
+import { isSame, type View, viewOf } from "./view.ts";
+
+/** An order of what happened that the rules allow, and that comes out as the tables are. */
+export interface Explanation {
+  readonly model: Model;
+  /** Who changed the tables, and is to say what. */
+  readonly committed: ReadonlyMap<Flight, string>;
+  /** What the others may say, by what they may have seen. */
+  readonly seen: ReadonlyMap<Flight, ReadonlySet<string>>;
+}
+
+/**
+ * Looks for an order in which the flights, each of which has just made one call at the same time as the others, changed the tables or
+ * didn't, as the rules say.
+ *
+ * @returns the first that fits the tables and all answers that are known by now; `null`: the rules have none
+ */
+export function explain(before: Model, flights: readonly Flight[], found: View): Explanation | null {
+  function search(
+    model: Model,
+    left: readonly Flight[],
+    committed: ReadonlyMap<Flight, string>,
+    seenBefore: ReadonlyMap<Flight, ReadonlySet<string>>,
+  ): Explanation | null {
+    const current = viewOf(model);
+    const seen = new Map(seenBefore);
+    const next: { flight: Flight; model: Model; answer: string }[] = [];
+    for (const flight of flights) {
+      if (flight.commits >= (flight.operation.maxCommits ?? 1)) continue;
+      const answers = new Set(seen.get(flight));
+      for (const { model: after, answer } of outcomes(model, flight, flights.length === 1)) {
+        if (isSame(viewOf(after), current)) answers.add(answer);
+        else if (left.includes(flight)) next.push({ flight, model: after, answer });
+      }
+      seen.set(flight, answers);
+    }
+    if (isSame(current, found) && flights.every((flight) => isExplained(flight, committed, seen))) {
+      return { model, committed, seen };
+    }
+    for (const { flight, model: after, answer } of next) {
+      const others = left.filter((other) => other !== flight);
+      const explained = search(after, others, new Map([...committed, [flight, answer]]), seen);
+      if (explained !== null) return explained;
+    }
+    return null;
+  }
+
+  return search(before, flights, new Map(), new Map());
+}
+
+/** What may become of an operation that takes effect now. */
+export function outcomes(
+  model: Model,
+  { operation, commits, isAlone }: Flight,
+  isOnly = true,
+): { readonly model: Model; readonly answer: string }[] {
+  const now = cloneOf(model);
+  now.broken = operation.isBroken ?? false;
+  const situation: Situation = { isAlone: isAlone && isOnly, commits };
+  return operation.changes(now, situation).map((change) => {
+    const after = cloneOf(now);
+    const answer = change(after);
+    after.broken = false;
+    return { model: after, answer };
+  });
+}
+
+/** Whether what somebody said in the end is what the rules have them say. */
+function isExplained(
+  flight: Flight,
+  committed: ReadonlyMap<Flight, string>,
+  seen: ReadonlyMap<Flight, ReadonlySet<string>>,
+): boolean {
+  const told = committed.get(flight);
+  // Who changes the tables once has nothing left to ask for.
+  if (flight.answer === null) return told === undefined || (flight.operation.maxCommits ?? 1) > 1;
+  if (told !== undefined) return told === flight.answer;
+  return flight.possible.has(flight.answer) || seen.get(flight)?.has(flight.answer) === true;
+}
