@@ -1,5 +1,6 @@
 // What docs/running-jobs.md promises of how an attempt ends.
 
+import type { JobState } from "../../src/shared/job.ts";
 import { cancel, canFollow, complete, follow, giveUp, leave } from "./job-rules.ts";
 import { type Attempt, heldBy, type Job, jobOf, type Model } from "./state.ts";
 
@@ -24,6 +25,31 @@ export const TEXTS = {
   cancel: "not wanted",
 } as const;
 const NO_CALLBACK = "WaitForCallback returned without calling register_callback";
+
+/** The states that an end leaves its job in. */
+const LEAVES: Readonly<Record<End, readonly JobState[]>> = {
+  complete: ["completed"],
+  fail: ["retryable", "failed"],
+  "fail terminally": ["failed"],
+  "retry later": ["retryable", "failed"],
+  snooze: ["scheduled"],
+  cancel: ["cancelled"],
+  wait: ["waiting_external", "available"],
+  "hand back": ["available"],
+};
+
+/**
+ * Whether somebody else left the job as this end would have, under the same lease. Who ends an attempt recognizes what an earlier try of
+ * theirs has written by its times, which are in whole milliseconds: it may take the other's for its own, and says that it moved the job.
+ */
+export function looksEnded(model: Model, attempt: Attempt, how: End): boolean {
+  const job = jobOf(model, attempt.job);
+  return (
+    heldBy(model, attempt) === undefined &&
+    job?.lease === attempt.lease &&
+    [...LEAVES[how], ...(canFollow(model, job) ? [] : LEAVES.fail)].includes(job.state)
+  );
+}
 
 /** What a broken closure of an outcome leaves in the job's errors. */
 const faultOf = (outcome: string) => `follow-up 1 of brittle, ${outcome}: threw Error: Error: broken`;

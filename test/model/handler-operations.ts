@@ -1,7 +1,7 @@
 // What a worker does: it claims, and its handlers call back and end.
 
 import { isTaken, waitOf } from "./actor.ts";
-import { type End, endAttempt } from "./attempt-rules.ts";
+import { type End, endAttempt, looksEnded } from "./attempt-rules.ts";
 import { register } from "./delivery-rules.ts";
 import { canFollow, claim, claimable, complete } from "./job-rules.ts";
 import { type Change, type Operation, refusal, type Situation, subsets } from "./operation.ts";
@@ -35,26 +35,27 @@ export function claims(most: number, isBroken: boolean): Operation {
   };
 }
 
-/** One call of a handler's: `does` for real, `rule` as the rules have it, of the job where the attempt still has it. */
+/** One call of a handler's: for real, and as the rule of it has it, or the several changes that may come of it. */
 function call(
   { name, isBroken }: Attempt,
   text: string,
-  parts: Pick<Operation, "run"> & {
-    rule: (model: Model, attempt: Attempt) => string;
+  parts: Pick<Operation, "run" | "maxCommits"> & {
     began?: (attempt: Attempt) => void;
     ended?: (attempt: Attempt, answer: string, model: Model, commits: number) => void;
-  },
+  } & ({ rule: (model: Model, attempt: Attempt) => string } | Pick<Operation, "changes">),
 ): Operation {
   return {
     text: `${name}: ${text}`,
     kind: `handler: ${text.replace(/ \d| for key .*| for (payment|review).*/g, "")}`,
     attempt: name,
     isBroken,
+    maxCommits: parts.maxCommits ?? 1,
     run: (world, database) => {
       world.actor(name).database = database;
       return parts.run(world, database);
     },
-    changes: () => [(model) => parts.rule(model, attemptOf(model, name))],
+    changes:
+      "changes" in parts ? parts.changes : () => [(model) => parts.rule(model, attemptOf(model, name))],
     began: (model) => parts.began?.(attemptOf(model, name)),
     ended: (model, answer, commits) => parts.ended?.(attemptOf(model, name), answer, model, commits),
   };
@@ -118,25 +119,22 @@ const nowHas = (mine: Attempt, model: Model) => {
 
 export function registers(attempt: Attempt, key: string | null): Operation {
   const given = { label: "", key, isAwaited: false };
-  return {
-    ...call(attempt, `register a callback${key === null ? "" : ` for key ${key}`}`, {
-      run: (world) =>
-        world.actor(attempt.name).call((context) =>
-          context.registerCallback(waitOf(key)).then(
-            () => "registered",
-            (thrown: unknown) => {
-              if (isTaken(thrown)) return "taken";
-              throw thrown;
-            },
-          ),
+  return call(attempt, `register a callback${key === null ? "" : ` for key ${key}`}`, {
+    run: (world) =>
+      world.actor(attempt.name).call((context) =>
+        context.registerCallback(waitOf(key)).then(
+          () => "registered",
+          (thrown: unknown) => {
+            if (isTaken(thrown)) return "taken";
+            throw thrown;
+          },
         ),
-      rule: (model, mine) => register(model, mine, given),
-      ended: (mine, answer, model) => {
-        if (answer === "registered") nowHas(mine, model);
-      },
-    }),
+      ),
     changes: (_, situation) => registrations(attempt, given, situation),
-  };
+    ended: (mine, answer, model) => {
+      if (answer === "registered") nowHas(mine, model);
+    },
+  });
 }
 
 /** Who has read what came early, and finds less of it when they write, may have planned to leave it to the tick. */
@@ -194,20 +192,20 @@ function heard(model: Model, { job, number }: Attempt, label: string): string | 
 export function waits(attempt: Attempt, label: string, key: string | null): Operation {
   const { name } = attempt;
   const wait = `wait for ${label}${key === null ? "" : ` by key ${key}`}`;
-  return {
-    ...call(attempt, wait, {
-      run: (world) => world.actor(name).wait(label, key),
-      rule: () => "",
-      ended: (mine, answer, _, commits) => {
-        if (answer === "moved") mine.over = true;
-        if (commits > 0) mine.callback = null;
-      },
-    }),
+  return call(attempt, wait, {
+    run: (world) => world.actor(name).wait(label, key),
+    ended: (mine, answer, _, commits) => {
+      if (answer === "moved") mine.over = true;
+      if (commits > 0) mine.callback = null;
+    },
+    // It registers, and then it parks.
     maxCommits: 2,
     changes(model, situation) {
       const over = heard(model, attempt, label);
       // One who has lost the job may have looked before or after.
-      if (heldBy(model, attempt) === undefined) return [() => "stale", () => over ?? "stale"];
+      if (heldBy(model, attempt) === undefined) {
+        return [() => "stale", () => over ?? "stale", ...endings(model, attempt, "wait")];
+      }
       // Where its follow-ups can't be planned the wait fails before it finds its callback resumed.
       if (over !== null && (situation.commits === 0 || canFollow(model, attempt))) return [() => over];
       if (situation.commits === 0) return registrations(attempt, { label, key, isAwaited: true }, situation);
@@ -219,7 +217,7 @@ export function waits(attempt: Attempt, label: string, key: string | null): Oper
         },
       ];
     },
-  };
+  });
 }
 
 export function completesItself(attempt: Attempt): Operation {
@@ -251,16 +249,21 @@ export function completesItself(attempt: Attempt): Operation {
 export function ends(attempt: Attempt, how: End): Operation {
   return call(attempt, how, {
     run: (world) => world.actor(attempt.name).end(how),
-    rule: (model, mine) => endAttempt(model, mine, how),
+    changes: (model) => endings(model, attempt, how),
     began: (mine) => {
       mine.over = true;
     },
   });
 }
 
+function endings(model: Model, { name }: Attempt, how: End): readonly Change[] {
+  const ending: Change = (next) => endAttempt(next, attemptOf(next, name), how);
+  return looksEnded(model, attemptOf(model, name), how) ? [ending, () => "moved"] : [ending];
+}
+
 export function endsAgain(attempt: Attempt): Operation {
   return call(attempt, "ends once more", {
     run: (world) => world.actor(attempt.name).endAgain(),
-    rule: (model, mine) => endAttempt(model, mine, "complete"),
+    changes: (model) => endings(model, attempt, "complete"),
   });
 }

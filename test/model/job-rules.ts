@@ -217,7 +217,13 @@ export function claimable(model: Model): readonly Job[] {
 }
 
 export function claim(model: Model, job: Job): void {
-  Object.assign(job, { state: "running", attempt: job.attempt + 1, lease: job.lease + 1, due: false });
+  Object.assign(job, {
+    state: "running",
+    attempt: job.attempt + 1,
+    lease: job.lease + 1,
+    due: false,
+    old: false,
+  });
   const { name, kind, lease, attempt: number, progress } = job;
   model.attempts.push({
     ...{ name: `${name}/${lease}`, job: name, kind, lease, number, isBroken: model.broken, callback: null },

@@ -89,10 +89,10 @@ export const PASSINGS: readonly Way[] = [
   ),
   way(
     2,
-    (name) => `${name} has been over for long`,
+    (name) => `${name} ended long ago`,
     "jobs",
     `finalized_at = ${LONG_AGO}, dead_lettered_at = CASE WHEN dead_lettered_at IS NOT NULL THEN ${LONG_AGO} END`,
-    (model) => jobs(model, (job) => isTerminal(job) && !job.old),
+    (model) => jobs(model, (job) => (isTerminal(job) || job.state === "retryable") && !job.old),
     setJob("old"),
   ),
   way(

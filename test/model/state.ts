@@ -32,7 +32,7 @@ export interface Job extends Asked {
   /** Its heartbeat is old, its deadline has passed; of interest where it runs. */
   stale: boolean;
   overdue: boolean;
-  /** It ended long enough ago to be deleted. */
+  /** Its last attempt ended long ago: where it is over, it is deleted. */
   old: boolean;
   /** The pending callback. */
   callback: string | null;

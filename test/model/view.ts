@@ -85,7 +85,7 @@ function countOf(names: readonly string[]): Record<string, number> {
 
 // A back-off is over in seconds, and a slow machine mustn't make it pass by itself: time passes when a step says so.
 const HOLD_TIME_SQL = `UPDATE awa_edge.jobs SET run_at = now() + interval '1 day'
-  WHERE state = 'retryable' AND run_at > finalized_at AND run_at < now() + interval '30 minutes'`;
+  WHERE state = 'retryable' AND run_at BETWEEN now() - interval '30 minutes' AND now() + interval '30 minutes'`;
 
 const READ_SQL = `SELECT
   (SELECT coalesce(jsonb_agg(jsonb_build_object('name', metadata->>'name', 'id', id::text, 'kind', kind, 'state', state,
