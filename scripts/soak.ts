@@ -37,7 +37,7 @@ await runToEnd(async (scope) => {
     const took = Math.round((performance.now() - startedAt) / 1000);
     const ways = Object.keys(played.answers).length;
     console.log(
-      `${took} s, seed ${seed}: ${played.steps} steps, ${played.calls} calls, ${ways} different answers`,
+      `${took} s, seed ${seed}: ${played.steps} steps, ${played.calls} calls, ${played.waits} waits, ${ways} different answers`,
     );
   };
   let seed = firstSeed;

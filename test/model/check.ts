@@ -12,7 +12,7 @@ const SHRINK_MS = 60_000;
 /** Seeds are whole numbers below this one. */
 export const SEEDS = 2 ** 31;
 
-export const nothingPlayed = (): Played => ({ steps: 0, calls: 0, answers: {} });
+export const nothingPlayed = (): Played => ({ steps: 0, calls: 0, waits: 0, answers: {} });
 
 /**
  * Plays some scripts by chance, the same for each seed, until one fails.

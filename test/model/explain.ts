@@ -1,4 +1,4 @@
-import type { Flight } from "./flight.ts";
+import { CONTENDED, type Flight } from "./flight.ts";
 import type { Situation } from "./operation.ts";
 import { cloneOf, type Model } from "./state.ts";
 import { isSame, type View, viewOf } from "./view.ts";
@@ -74,6 +74,7 @@ function isExplained(
   committed: ReadonlyMap<Flight, string>,
   seen: ReadonlyMap<Flight, ReadonlySet<string>>,
 ): boolean {
+  if (flight.answer === CONTENDED && !flight.isAlone) return !committed.has(flight);
   const told = committed.get(flight);
   // Who changes the tables once has nothing left to ask for.
   if (flight.answer === null) return told === undefined || (flight.operation.maxCommits ?? 1) > 1;

@@ -45,6 +45,21 @@ export function brokenLaws(before: View, after: View): string[] {
     );
     must(job.errors.length <= was.errors.length + 1, `${name} has one error more at the most`);
   }
+  const live = Object.values(after.jobs).filter(({ state }) => LEGAL[state].includes("cancelled"));
+  const held = live.filter(({ isUnique }) => isUnique).map(({ kind, n }) => `${kind} ${n}`);
+  must(new Set(held).size === held.length, "a unique key has one live job");
+  const lines = live
+    .filter(({ line, state }) => line !== null && (state === "running" || state === "waiting_external"))
+    .map(({ line }) => line);
+  must(new Set(lines).size === lines.length, "of a line one job is under way");
+  const keys = Object.values(after.callbacks).flatMap(({ state, key }) =>
+    state === "pending" ? (key ?? []) : [],
+  );
+  must(new Set(keys).size === keys.length, "a correlation key has one pending callback");
+  for (const [id, { state, again, key }] of Object.entries(after.deliveries)) {
+    const isForgotten = state === "parked" && again === null && key !== null && keys.includes(key);
+    must(!isForgotten, `${id} isn't put away while its callback waits`);
+  }
   for (const [name, callback] of Object.entries(after.callbacks)) {
     const was = before.callbacks[name];
     const isTold = was?.state === "expired" && callback.state === "superseded" && was.awaitedIn !== null;

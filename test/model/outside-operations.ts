@@ -13,6 +13,7 @@ import {
   type Delivery,
   holderOf,
   isQueued,
+  type Job,
   jobOf,
   type Model,
   type Told,
@@ -230,25 +231,23 @@ export function retriesDeadLetters(jobs: readonly string[]): Operation {
       return `retried ${retried}`;
     },
     changes(model, situation) {
-      const dead = model.jobs.filter(({ name, deadLetter }) => deadLetter !== null && jobs.includes(name));
-      const free = dead
-        .toSorted((a, b) => a.place - b.place)
-        .filter(
-          (job, i, all) =>
-            holderOf(model, job) === undefined &&
-            !all
-              .slice(0, i)
-              .some(({ isUnique, kind, n }) => isUnique && job.isUnique && kind === job.kind && n === job.n),
-        )
-        .map(({ name }) => name);
+      const free = model.jobs
+        .filter(({ name, deadLetter }) => deadLetter !== null && jobs.includes(name))
+        .filter((job) => holderOf(model, job) === undefined)
+        .toSorted((a, b) => a.place - b.place);
+      // Of several with the same unique key the first is taken.
+      const isBehind = (job: Job, i: number) => free.slice(0, i).some((other) => sharesKey(other, job));
+      const names = free.filter((job, i) => !isBehind(job, i)).map(({ name }) => name);
       const change = (next: Model, name: string) => {
         const job = jobOf(next, name);
         if (job !== undefined) startAfresh(next, job);
       };
-      return each(free, situation, change, (count) => `retried ${count}`);
+      return each(names, situation, change, (count) => `retried ${count}`);
     },
   };
 }
+
+const sharesKey = (a: Job, b: Job) => a.isUnique && b.isUnique && a.kind === b.kind && a.n === b.n;
 
 export function purges(job: string): Operation {
   return {

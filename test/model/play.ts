@@ -1,8 +1,9 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { explain, outcomes } from "./explain.ts";
-import { Flight } from "./flight.ts";
+import { CONTENDED, Flight } from "./flight.ts";
 import { brokenLaws } from "./laws.ts";
 import type { Operation } from "./operation.ts";
-import type { Cast, Step } from "./script.ts";
+import type { Cast, Pace, Step } from "./script.ts";
 import { emptyModel, type Model, type Told } from "./state.ts";
 import { adopt, differences, type View, viewOf } from "./view.ts";
 import type { World } from "./world.ts";
@@ -11,11 +12,15 @@ import type { World } from "./world.ts";
 const MAX_FLIGHTS = 4;
 /** Nothing takes that many calls by itself: somebody goes round in circles. */
 const MAX_CALLS = 60;
+/** Between two looks at who waits for a lock. */
+const LOCK_POLL_MS = 3;
 
 /** What was done, and how often what came of it. */
 export interface Played {
   steps: number;
   calls: number;
+  /** How often somebody had to wait for what another one held. */
+  waits: number;
   readonly answers: Record<string, number>;
 }
 
@@ -33,9 +38,12 @@ export class Disagreement extends Error {
 export async function play(world: World, script: readonly Step[], played: Played): Promise<void> {
   await world.reset();
   const stage = new Stage(world, played);
-  await stage.look();
-  for (const step of script) await stage.take(step);
-  await stage.finish();
+  try {
+    for (const step of script) await stage.take(step);
+    await stage.finish();
+  } finally {
+    await stage.abandon();
+  }
 }
 
 class Stage {
@@ -54,21 +62,19 @@ class Stage {
     this.#played = played;
   }
 
-  async look(): Promise<void> {
-    const { view } = await this.#world.look();
-    this.#view = view;
-  }
-
   async take(step: Step): Promise<void> {
     switch (step.type) {
       case "go on": {
-        const flight = this.#flights[step.who % (this.#flights.length || 1)];
+        const able = this.#flights.filter(({ isMoving }) => !isMoving);
+        const flight = able[step.who % (able.length || 1)];
         if (flight === undefined) return;
         this.#played.steps++;
         return this.#advance([flight], `${flight.name} goes on`);
       }
       case "together": {
-        const flights = step.who.flatMap((who) => this.#flights[who] ?? []);
+        const flights = step.who
+          .flatMap((who) => this.#flights[who] ?? [])
+          .filter(({ isMoving }) => !isMoving);
         if (flights.length < 2) return;
         this.#played.steps++;
         return this.#advance(flights, `${flights.map(({ name }) => name).join(" and ")} go on at once`);
@@ -79,8 +85,10 @@ class Stage {
         if (!("sql" in next)) {
           if (this.#flights.length >= MAX_FLIGHTS) return;
           this.#played.steps++;
-          return this.#begin(next, step.isWhole);
+          return this.#begin(next, step.pace);
         }
+        // What they hold may be what time would pass for.
+        if (this.#flights.some(({ holds }) => holds)) return;
         this.#played.steps++;
         this.#say(next.text);
         await this.#world.pool.query(next.sql, [...next.values]);
@@ -95,9 +103,16 @@ class Stage {
 
   /** Lets everybody come to an end. */
   async finish(): Promise<void> {
-    for (let flight = this.#flights[0]; flight !== undefined; flight = this.#flights[0]) {
-      await this.#advance([flight], `${flight.name} goes on`);
+    while (this.#flights.length > 0) {
+      const flight = this.#flights.find(({ isMoving }) => !isMoving);
+      if (flight === undefined) await this.#advance([], "they wait for each other");
+      else await this.#advance([flight], `${flight.name} goes on`);
     }
+  }
+
+  /** Leaves nothing open behind. */
+  async abandon(): Promise<void> {
+    await Promise.all(this.#flights.map((flight) => flight.abandon()));
   }
 
   #cast(): Cast {
@@ -115,30 +130,34 @@ class Stage {
     };
   }
 
-  async #begin(operation: Operation, isWhole: boolean): Promise<void> {
+  async #begin(operation: Operation, pace: Pace): Promise<void> {
     if (operation.told !== undefined) this.#told.set(operation.told.id, operation.told);
     this.#begun++;
-    const flight = new Flight(nameOf(this.#begun), operation, this.#world);
+    const flight = new Flight(nameOf(this.#begun), operation, this.#world, pace === "slow");
     operation.began?.(this.#model);
     this.#flights.push(flight);
-    await flight.ready();
+    await flight.stopped;
     const build = operation.isBroken === true ? ", by the broken build" : "";
-    if (!isWhole || flight.hasEnded) {
-      this.#say(`${flight.name} begins: ${operation.text}${build}`);
+    if (pace !== "whole" || flight.hasEnded) {
+      const begins = pace === "slow" ? "begins, statement by statement" : "begins";
+      this.#say(`${flight.name} ${begins}: ${operation.text}${build}`);
       if (flight.hasEnded) this.#land(flight);
       return;
     }
     const text = `${flight.name}: ${operation.text}${build}`;
     await this.#advance([flight], text);
-    while (!flight.hasEnded) await this.#advance([flight], null);
+    while (!flight.hasEnded && !flight.isMoving) await this.#advance([flight], null);
   }
 
   /** Lets some make their next call, all at once, and looks for how that can have come out as it did. */
-  async #advance(flights: readonly Flight[], text: string | null): Promise<void> {
+  async #advance(released: readonly Flight[], text: string | null): Promise<void> {
     if (text !== null) this.#say(text);
-    this.#disturb(flights);
-    await Promise.all(flights.map((flight) => flight.goOn()));
-    this.#played.calls += flights.length;
+    this.#disturb(released);
+    for (const flight of released) flight.goOn();
+    this.#played.calls += released.length;
+    // Those who waited for what one of these held may go on now.
+    const flights = this.#flights.filter((flight) => flight.isMoving);
+    await this.#settle(flights);
     const found = await this.#world.look();
     const explanation = explain(this.#model, flights, found.view);
     if (explanation === null) this.#fail(this.#problems(flights, found.view));
@@ -158,14 +177,33 @@ class Stage {
         if (told === undefined) flight.possible.add(answer);
       if (flight.calls > MAX_CALLS) this.#fail([`${flight.name} comes to no end`]);
       if (flight.hasEnded) this.#land(flight);
+      else if (flight.isMoving) {
+        this.#played.waits++;
+        this.#note(`${flight.name} waits for a lock`);
+      }
     }
   }
 
-  /** Others have done something meanwhile. */
+  /** Waits until each of those who were let go has come to its next call, or waits for a lock that another one holds. */
+  async #settle(flights: readonly Flight[]): Promise<void> {
+    const isHeld = this.#flights.some(({ holds, isSlow }) => holds || isSlow);
+    const all = Promise.all(flights.map(({ stopped }) => stopped));
+    if (!isHeld) return void (await all);
+    for (;;) {
+      await Promise.race([all, sleep(LOCK_POLL_MS)]);
+      const moving = flights.filter(({ isMoving }) => isMoving).length;
+      const isSomebodyAble = this.#flights.some(({ isMoving }) => !isMoving);
+      if (moving === 0 || (isSomebodyAble && (await this.#world.blocked()) >= moving)) return;
+    }
+  }
+
+  /** Others have done something meanwhile, or are in the middle of it. */
   #disturb(by: readonly Flight[]): void {
+    const holders = this.#flights.filter(({ holds }) => holds);
     for (const flight of this.#flights) {
       const isByOthers = by.length !== 1 || by[0] !== flight;
-      if (isByOthers && (flight.calls > 0 || by.includes(flight))) flight.isAlone = false;
+      const isBeside = holders.some((holder) => holder !== flight);
+      if ((isByOthers && flight.calls > 0) || by.length > 1 || isBeside) flight.isAlone = false;
     }
   }
 
@@ -175,17 +213,22 @@ class Stage {
     if (answer === null) return;
     if (flight.calls === 0)
       for (const { answer: told } of outcomes(this.#model, flight)) flight.possible.add(told);
-    if (!flight.possible.has(answer)) {
+    const isContended = answer === CONTENDED && !flight.isAlone;
+    if (!flight.possible.has(answer) && !isContended) {
       this.#fail([
         `${flight.name} said ${answer}, expected ${[...flight.possible].join(" or ") || "another"}`,
       ]);
     }
     operation.ended?.(this.#model, answer, commits);
-    const last = this.#lines.length - 1;
-    const line = this.#lines[last] ?? "";
-    this.#lines[last] = `${line}${line.includes(" → ") ? ";" : ""} → ${flight.name} is told: ${answer}`;
+    this.#note(`${flight.name} is told: ${answer}`);
     const what = `${operation.kind}: ${answer.replaceAll(/\b(by )?job \d+(\/\d+)?/g, "job")}`;
     this.#played.answers[what] = (this.#played.answers[what] ?? 0) + 1;
+  }
+
+  #note(text: string): void {
+    const last = this.#lines.length - 1;
+    const line = this.#lines[last] ?? "";
+    this.#lines[last] = `${line}${line.includes(" → ") ? "; " : " → "}${text}`;
   }
 
   #say(line: string): void {

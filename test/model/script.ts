@@ -9,7 +9,16 @@ import { claimable, lost } from "./job-rules.ts";
 import type { Operation, Passing } from "./operation.ts";
 import * as outside from "./outside-operations.ts";
 import { PASSINGS } from "./passings.ts";
-import { type Asked, type Attempt, isQueued, isTerminal, type Job, type Model, type Told } from "./state.ts";
+import {
+  type Asked,
+  type Attempt,
+  isQueued,
+  isTerminal,
+  isUnderWay,
+  type Job,
+  type Model,
+  type Told,
+} from "./state.ts";
 import * as tick from "./tick-operations.ts";
 
 /** Who and what there is to choose from. */
@@ -25,9 +34,12 @@ export interface Cast {
   readonly idle: readonly Attempt[];
 }
 
+/** At once; call by call of the database, as others go on; or statement by statement, and then the commit. */
+export type Pace = "whole" | "by call" | "slow";
+
 export type Step =
-  /** Somebody does something: at once, or call by call of the database, as others go on. */
-  | { readonly type: "do"; readonly isWhole: boolean; cast(cast: Cast): Operation | Passing | null }
+  /** Somebody does something. */
+  | { readonly type: "do"; readonly pace: Pace; cast(cast: Cast): Operation | Passing | null }
   /** One of those who have begun makes their next call. */
   | { readonly type: "go on"; readonly who: number }
   /** Several of them do, all at once. */
@@ -45,7 +57,7 @@ const asked = fc.record({
   kind: fc.constantFrom("order" as const, "brittle" as const, "plain" as const),
   n: fc.constantFrom(1, 2),
   maxAttempts: fc.constantFrom(2, 1, 3),
-  isUnique: sometimes,
+  isUnique: fc.boolean(),
   line: fc.constantFrom(null, null, "x"),
   hasDeadline: sometimes,
 });
@@ -61,6 +73,9 @@ function whereOfUse<T>(
     return (cast) => (isAnyway || isOfUse(cast.model, given) ? does(given, cast) : null);
   });
 }
+
+/** Few jobs at a time: they are to get into each other's way. */
+const isCrowded = ({ model }: Cast): boolean => model.jobs.filter((job) => !isTerminal(job)).length >= 4;
 
 type Choice = fc.Arbitrary<(cast: Cast) => Operation | Passing | null>;
 
@@ -113,7 +128,7 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
     arbitrary: fc.tuple(asked, rarely).map(
       ([given, isLater]) =>
         (cast) =>
-          outside.enqueues(named(given, cast), isLater),
+          isCrowded(cast) ? null : outside.enqueues(named(given, cast), isLater),
     ),
   },
   {
@@ -121,40 +136,40 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
     arbitrary: fc.tuple(asked, aKey, rarely).map(
       ([given, key, isBroken]) =>
         (cast) =>
-          outside.parks(named(given, cast), key, isBroken),
+          isCrowded(cast) ? null : outside.parks(named(given, cast), key, isBroken),
     ),
   },
   {
-    weight: 14,
+    weight: 24,
     arbitrary: whereOfUse(
       fc.tuple(fc.constantFrom(1, 2), sometimes),
       (model) => claimable(model).length > 0,
       ([most, isBroken]) => by.claims(most, isBroken),
     ),
   },
-  { weight: 3, arbitrary: handler(fc.nat({ max: 9 }), by.flushesProgress) },
-  { weight: 2, arbitrary: handler(fc.nat({ max: 9 }), by.setsProgress) },
-  { weight: 3, arbitrary: handler(nothing, by.beats) },
-  { weight: 7, arbitrary: handler(aKey, by.registers) },
+  { weight: 5, arbitrary: handler(fc.nat({ max: 9 }), by.flushesProgress) },
+  { weight: 4, arbitrary: handler(fc.nat({ max: 9 }), by.setsProgress) },
+  { weight: 6, arbitrary: handler(nothing, by.beats) },
+  { weight: 16, arbitrary: handler(aKey, by.registers) },
   {
-    weight: 2,
+    weight: 4,
     arbitrary: handler(nothing, (attempt) =>
       attempt.callback === null ? null : by.takesCallbackBack(attempt),
     ),
   },
-  { weight: 2, arbitrary: handler(nothing, by.enqueuesChild) },
+  { weight: 5, arbitrary: handler(nothing, by.enqueuesChild) },
   {
-    weight: 7,
+    weight: 16,
     arbitrary: handler(fc.tuple(fc.constantFrom("payment", "review"), aKey), (attempt, [label, key]) =>
       by.waits(attempt, label, key),
     ),
   },
-  { weight: 2, arbitrary: handler(nothing, by.completesItself) },
+  { weight: 4, arbitrary: handler(nothing, by.completesItself) },
   {
-    weight: 14,
+    weight: 12,
     arbitrary: handler(fc.constantFrom("wait" as const, ...ENDS, "fail" as const), by.ends),
   },
-  { weight: 2, arbitrary: handler(nothing, by.endsAgain, false) },
+  { weight: 3, arbitrary: handler(nothing, by.endsAgain, false) },
   {
     weight: 14,
     arbitrary: to(
@@ -168,10 +183,21 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
   },
   { weight: 3, arbitrary: to(callbacksOf, nothing, outside.extends_) },
   {
-    weight: 14,
+    weight: 9,
     arbitrary: fc
       .tuple(
-        fc.constantFrom("complete", "resolve", "resume", "fail", "retry", "heartbeat", "ignore"),
+        fc.constantFrom(
+          "complete",
+          "resolve",
+          "resume",
+          "fail",
+          "retry",
+          "retry",
+          "resolve",
+          "resume",
+          "heartbeat",
+          "ignore",
+        ),
         fc.constantFrom("a", "b", "the callback", "the callback", "a", "nothing"),
         pick,
         sometimes,
@@ -191,11 +217,7 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
   { weight: 4, arbitrary: to(({ told }) => told, rarely, outside.replays) },
   {
     weight: 4,
-    arbitrary: to(
-      jobsWhere((job) => !isTerminal(job)),
-      rarely,
-      outside.cancels,
-    ),
+    arbitrary: to(jobsWhere(isUnderWay), rarely, outside.cancels),
   },
   { weight: 1, arbitrary: to(jobsOf, rarely, outside.cancels) },
   { weight: 6, arbitrary: to(jobsWhere(isTerminal), nothing, outside.retries) },
@@ -260,10 +282,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 10,
     arbitrary: fc
       .tuple(
-        fc.integer({ min: 0, max: 3 }).map((n) => n < 3),
+        fc.constantFrom<Pace[]>("whole", "whole", "whole", "by call", "slow", "slow"),
         fc.oneof(...CHOICES),
       )
-      .map(([isWhole, cast]): Step => ({ type: "do", isWhole, cast })),
+      .map(([pace, cast]): Step => ({ type: "do", pace, cast })),
   },
   { weight: 4, arbitrary: pick.map((who): Step => ({ type: "go on", who })) },
   {

@@ -15,6 +15,9 @@ export interface View {
 export type JobView = Pick<
   Job,
   | "kind"
+  | "n"
+  | "isUnique"
+  | "line"
   | "state"
   | "attempt"
   | "lease"
@@ -31,7 +34,10 @@ export type CallbackView = Pick<
   Model["callbacks"][number],
   "job" | "lease" | "label" | "key" | "awaitedIn" | "state" | "resolvedTo" | "expired" | "payload"
 >;
-export type DeliveryView = Pick<Delivery, "state" | "job" | "attempts" | "again">;
+export type DeliveryView = Pick<Delivery, "state" | "job" | "attempts" | "again"> & {
+  /** The correlation key that it waits for. */
+  readonly key: string | null;
+};
 
 /** The tables, with what the rules don't foretell. */
 export interface Found {
@@ -51,9 +57,9 @@ export function viewOf({ paused, jobs, callbacks, followUps, outbox, deliveries 
     queue: { paused },
     jobs: Object.fromEntries(
       jobs.map((job) => {
-        const { name, kind, state, attempt, lease, due, stale, overdue, callback } = job;
+        const { name, kind, n, isUnique, line, state, attempt, lease, due, stale, overdue, callback } = job;
         const { errors, progress, result, deadLetter } = job;
-        const ofState = { kind, state, attempt, lease, due, stale, overdue, callback };
+        const ofState = { kind, n, isUnique, line, state, attempt, lease, due, stale, overdue, callback };
         return [name, { ...ofState, errors: [...errors], progress, result, deadLetter }];
       }),
     ),
@@ -72,7 +78,10 @@ export function viewOf({ paused, jobs, callbacks, followUps, outbox, deliveries 
       ]),
     ),
     deliveries: Object.fromEntries(
-      deliveries.map(({ id, state, job, attempts, again }) => [id, { state, job, attempts, again }]),
+      deliveries.map(({ id, to, state, job, attempts, again }) => [
+        id,
+        { state, job, attempts, again, key: state === "parked" && "key" in to ? to.key : null },
+      ]),
     ),
   };
 }
@@ -84,16 +93,19 @@ function countOf(names: readonly string[]): Record<string, number> {
 }
 
 // A back-off is over in seconds, and a slow machine mustn't make it pass by itself: time passes when a step says so.
-const HOLD_TIME_SQL = `UPDATE awa_edge.jobs SET run_at = now() + interval '1 day'
-  WHERE state = 'retryable' AND run_at BETWEEN now() - interval '30 minutes' AND now() + interval '30 minutes'`;
-
-const READ_SQL = `SELECT
+const READ_SQL = `WITH held_back AS (
+    UPDATE awa_edge.jobs SET run_at = now() + interval '1 day'
+    WHERE id = ANY (ARRAY (SELECT id FROM awa_edge.jobs
+      WHERE state = 'retryable' AND run_at BETWEEN now() - interval '30 minutes' AND now() + interval '30 minutes'
+      FOR UPDATE SKIP LOCKED)))
+  SELECT
   (SELECT coalesce(jsonb_agg(jsonb_build_object('name', metadata->>'name', 'id', id::text, 'kind', kind, 'state', state,
-      'attempt', attempt, 'lease', run_lease, 'callback', callback_id, 'result', result, 'progress', progress->'percent',
+      'n', args->'n', 'isUnique', unique_key IS NOT NULL, 'line', ordering_key, 'attempt', attempt, 'lease', run_lease, 'callback', callback_id, 'result', result, 'progress', progress->'percent',
       'deadLetter', dead_letter_reason,
       'errors', (SELECT coalesce(jsonb_agg((e->>'attempt') || ': ' || (e->>'error') ORDER BY place), '[]')
         FROM jsonb_array_elements(errors) WITH ORDINALITY AS each(e, place)),
-      'due', state IN ('scheduled', 'available', 'retryable') AND run_at <= now() + interval '1 second',
+      'due', CASE WHEN state = 'retryable' THEN run_at < now() - interval '30 minutes'
+        ELSE state IN ('scheduled', 'available') AND run_at <= now() + interval '1 second' END,
       'stale', state = 'running' AND heartbeat_at < now() - interval '90 seconds',
       'overdue', state = 'running' AND coalesce(deadline_at < now(), false)) ORDER BY id), '[]')
     FROM awa_edge.jobs WHERE kind NOT IN ('after', 'once')) AS jobs,
@@ -108,7 +120,7 @@ const READ_SQL = `SELECT
       'due', next_attempt_at <= now(), 'abandoned', abandoned_at IS NOT NULL)), '[]')
     FROM awa_edge.rescue_followups) AS outbox,
   (SELECT coalesce(jsonb_agg(jsonb_build_object('name', delivery_id, 'id', id, 'state', state, 'job', job_id::text,
-      'attempts', attempts, 'dueSince', extract(epoch FROM next_attempt_at),
+      'attempts', attempts, 'key', CASE WHEN state = 'parked' THEN correlation_key END, 'dueSince', extract(epoch FROM next_attempt_at),
       'again', CASE WHEN next_attempt_at <= now() THEN 'now' WHEN next_attempt_at IS NOT NULL THEN 'later' END)), '[]')
     FROM awa_edge.deliveries) AS deliveries,
   EXISTS (SELECT FROM awa_edge.queues WHERE paused_at IS NOT NULL) AS paused`;
@@ -135,7 +147,6 @@ interface Rows {
  * @param names of jobs by id, to which those that are new are added: what names a job may outlive it
  */
 export async function readTables(pool: pg.Pool, names: Map<string, string>): Promise<Found> {
-  await pool.query({ name: "model_hold_time", text: HOLD_TIME_SQL });
   const { rows } = await pool.query<Rows>({ name: "model_view", text: READ_SQL });
   const [found] = rows;
   if (found === undefined) throw new Error("the tables can't be read");

@@ -10,10 +10,15 @@ import { Actor } from "./actor.ts";
 import { modelRegistry, QUEUE } from "./registry.ts";
 import { type Found, readTables } from "./view.ts";
 
+const BLOCKED_SQL = `SELECT count(*)::int AS blocked FROM pg_stat_activity
+  WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`;
+
 /** The real thing: two builds of the library on one Postgres, and who has claimed what. */
 export class World {
   /** The owner's, to look and to let time pass. */
   readonly pool: pg.Pool;
+  /** The Worker's, for all that is tried. */
+  readonly workerPool: pg.Pool;
   readonly database: Database;
   /** Everything that ever had a name, also after it was deleted. */
   readonly ids = new Map<string, string>();
@@ -23,6 +28,7 @@ export class World {
 
   constructor(pool: pg.Pool, workerPool: pg.Pool) {
     this.pool = pool;
+    this.workerPool = workerPool;
     this.database = pgDatabase(workerPool, { prepares: true });
     const build = (isBroken: boolean) =>
       modelRegistry(
@@ -37,6 +43,12 @@ export class World {
     for (const names of [this.ids, this.#names, this.#actors]) names.clear();
     await this.pool.query(`DELETE FROM awa_edge.jobs; DELETE FROM awa_edge.rescue_followups;
       DELETE FROM awa_edge.deliveries; DELETE FROM awa_edge.queues`);
+  }
+
+  /** How many wait for a lock that another one holds. */
+  async blocked(): Promise<number> {
+    const { rows } = await this.pool.query<{ blocked: number }>({ name: "model_blocked", text: BLOCKED_SQL });
+    return rows[0]?.blocked ?? 0;
   }
 
   async look(): Promise<Found> {
