@@ -6,6 +6,8 @@ import { isSame, type View, viewOf } from "./view.ts";
 /** An order of what happened that the rules allow, and that comes out as the tables are. */
 export interface Explanation {
   readonly model: Model;
+  /** The tables after each of those who changed them. */
+  readonly views: readonly View[];
   /** Who changed the tables, and is to say what. */
   readonly committed: ReadonlyMap<Flight, string>;
   /** What the others may say, by what they may have seen. */
@@ -24,8 +26,10 @@ export function explain(before: Model, flights: readonly Flight[], found: View):
     left: readonly Flight[],
     committed: ReadonlyMap<Flight, string>,
     seenBefore: ReadonlyMap<Flight, ReadonlySet<string>>,
+    viewsBefore: readonly View[],
   ): Explanation | null {
     const current = viewOf(model);
+    const views = [...viewsBefore, current];
     const seen = new Map(seenBefore);
     const next: { flight: Flight; model: Model; answer: string }[] = [];
     for (const flight of flights) {
@@ -38,17 +42,17 @@ export function explain(before: Model, flights: readonly Flight[], found: View):
       seen.set(flight, answers);
     }
     if (isSame(current, found) && flights.every((flight) => isExplained(flight, committed, seen))) {
-      return { model, committed, seen };
+      return { model, views, committed, seen };
     }
     for (const { flight, model: after, answer } of next) {
       const others = left.filter((other) => other !== flight);
-      const explained = search(after, others, new Map([...committed, [flight, answer]]), seen);
+      const explained = search(after, others, new Map([...committed, [flight, answer]]), seen, views);
       if (explained !== null) return explained;
     }
     return null;
   }
 
-  return search(before, flights, new Map(), new Map());
+  return search(before, flights, new Map(), new Map(), []);
 }
 
 /** What may become of an operation that takes effect now. */

@@ -101,7 +101,7 @@ export function resolves(callback: string, action: Action, isBroken: boolean): O
   };
 }
 
-export function extends_(callback: string): Operation {
+export function putsOff(callback: string): Operation {
   return {
     kind: "put off",
     text: `put off the time-out of ${callback}`,

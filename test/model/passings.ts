@@ -51,7 +51,7 @@ const outboxName = ({ job, lease }: { job: string; lease: number }) => `${job}/$
 
 export const PASSINGS: readonly Way[] = [
   way(
-    8,
+    14,
     (name) => `the time to run ${name} comes`,
     "jobs",
     "run_at = now() - interval '1 hour'",
@@ -59,7 +59,7 @@ export const PASSINGS: readonly Way[] = [
     setJob("due"),
   ),
   way(
-    6,
+    9,
     (name) => `the heartbeat of ${name} grows old`,
     "jobs",
     "heartbeat_at = now() - interval '1 hour'",
@@ -67,7 +67,7 @@ export const PASSINGS: readonly Way[] = [
     setJob("stale"),
   ),
   way(
-    4,
+    6,
     (name) => `the deadline of ${name} passes`,
     "jobs",
     "deadline_at = now() - interval '1 minute'",
@@ -76,7 +76,7 @@ export const PASSINGS: readonly Way[] = [
     setJob("overdue"),
   ),
   way(
-    6,
+    14,
     (name) => `the time-out of the callback of ${name} passes`,
     "callbacks",
     "timeout_at = now() - interval '1 minute'",
@@ -88,7 +88,7 @@ export const PASSINGS: readonly Way[] = [
     },
   ),
   way(
-    2,
+    3,
     (name) => `${name} ended long ago`,
     "jobs",
     `finalized_at = ${LONG_AGO}, dead_lettered_at = CASE WHEN dead_lettered_at IS NOT NULL THEN ${LONG_AGO} END`,

@@ -51,7 +51,6 @@ class Stage {
   readonly #played: Played;
   readonly #lines: string[] = [];
   #model: Model = emptyModel();
-  #view: View = viewOf(emptyModel());
   #flights: Flight[] = [];
   readonly #told = new Map<string, Told>();
   #begun = 0;
@@ -161,10 +160,11 @@ class Stage {
     const found = await this.#world.look();
     const explanation = explain(this.#model, flights, found.view);
     if (explanation === null) this.#fail(this.#problems(flights, found.view));
-    const broken = brokenLaws(this.#view, found.view);
-    if (broken.length > 0) this.#fail(broken);
+    for (const [i, view] of explanation.views.entries()) {
+      const broken = brokenLaws(explanation.views[i - 1] ?? view, view);
+      if (broken.length > 0) this.#fail(broken);
+    }
     this.#model = explanation.model;
-    this.#view = found.view;
     adopt(this.#model, found);
     for (const flight of flights) {
       const told = explanation.committed.get(flight);
@@ -238,7 +238,6 @@ class Stage {
   #compare(found: View): void {
     const different = differences(viewOf(this.#model), found);
     if (different.length > 0) this.#fail(different);
-    this.#view = found;
   }
 
   /** Why the rules can't explain what is in the tables: by whom each expectation is. */

@@ -54,8 +54,8 @@ const sometimes = fc.integer({ min: 0, max: 3 }).map((n) => n === 3);
 const aKey = fc.constantFrom(null, "a", "b", "a");
 
 const asked = fc.record({
-  kind: fc.constantFrom("order" as const, "brittle" as const, "plain" as const),
-  n: fc.constantFrom(1, 2),
+  kind: fc.constantFrom("order" as const, "order" as const, "brittle" as const, "plain" as const),
+  n: fc.constantFrom(1, 1, 1, 2),
   maxAttempts: fc.constantFrom(2, 1, 3),
   isUnique: fc.boolean(),
   line: fc.constantFrom(null, null, "x"),
@@ -181,7 +181,7 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
       (callback, [action, isBroken]) => outside.resolves(callback, action, isBroken),
     ),
   },
-  { weight: 3, arbitrary: to(callbacksOf, nothing, outside.extends_) },
+  { weight: 3, arbitrary: to(callbacksOf, nothing, outside.putsOff) },
   {
     weight: 9,
     arbitrary: fc
@@ -224,7 +224,7 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
   { weight: 2, arbitrary: to(jobsOf, nothing, outside.retries) },
   { weight: 1, arbitrary: whereOfUse(rarely, ({ jobs }) => jobs.some(isQueued), outside.drains) },
   {
-    weight: 3,
+    weight: 5,
     arbitrary: to(jobsWhere(isDead), fc.nat({ max: 2 }), (job, more, { jobs }) =>
       outside.retriesDeadLetters([...new Set([job, ...jobs.slice(0, more)])]),
     ),
@@ -240,7 +240,7 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
     ),
   },
   {
-    weight: 14,
+    weight: 26,
     arbitrary: whereOfUse(
       fc.constantFrom(...RESCUE_REASONS),
       (model, reason) => lost(model, reason).length > 0,
@@ -248,7 +248,7 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
     ),
   },
   {
-    weight: 5,
+    weight: 8,
     arbitrary: whereOfUse(sometimes, ({ outbox }) => outbox.some(({ due }) => due), tick.dispatches),
   },
   {
@@ -260,7 +260,7 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
     ),
   },
   {
-    weight: 3,
+    weight: 6,
     arbitrary: whereOfUse(
       nothing,
       (model) => JSON.stringify(model).includes('"old":true'),
