@@ -5,7 +5,7 @@ import { type End, endAttempt, looksEnded } from "./attempt-rules.ts";
 import { register } from "./delivery-rules.ts";
 import { canFollow, claim, claimable, complete } from "./job-rules.ts";
 import { type Change, type Operation, refusal, type Situation, subsets } from "./operation.ts";
-import { type Attempt, attemptOf, callbackOf, heldBy, isQueued, type Model } from "./state.ts";
+import { type Attempt, attemptOf, callbackOf, heldBy, isQueued, type Job, type Model } from "./state.ts";
 
 export function claims(most: number, isBroken: boolean): Operation {
   const told = (names: readonly string[]) => `claimed ${names.toSorted().join(", ") || "nothing"}`;
@@ -17,8 +17,10 @@ export function claims(most: number, isBroken: boolean): Operation {
       return told(await world.claim(database, isBroken, most).catch((thrown) => [refusal(thrown)]));
     },
     changes(model, { isAlone }) {
-      // One who isn't alone may have looked before the queue was paused, or before another job came to stand ahead.
-      const able = isAlone ? claimable(model) : model.jobs.filter((job) => isQueued(job) && job.due);
+      // One who isn't alone may have looked before the queue was paused, or before another job came to stand ahead; and on a slow
+      // machine a back-off of seconds is over before anybody holds it up.
+      const isAble = (job: Job) => isQueued(job) && (job.due || job.state === "retryable");
+      const able = isAlone ? claimable(model) : model.jobs.filter(isAble);
       const names = able.map(({ name }) => name);
       const count = Math.min(most, names.length);
       // Whoever comes at the same time may have the rows of some, or take a line first.

@@ -44,7 +44,7 @@ export function enqueues(asked: Asked, isLater: boolean): Operation {
       const options = { ...optionsOf(asked), ...(isLater && { runAt: new Date(Date.now() + DAY_MS) }) };
       const { kind, n } = asked;
       const { jobId, deduplicated } = await world.client(database, false).enqueue(kind, { n }, options);
-      return deduplicated ? `deduplicated by ${world.nameOf(jobId)}` : `enqueued ${asked.name}`;
+      return deduplicated ? `deduplicated by #${jobId}` : `enqueued ${asked.name}`;
     },
     changes: () => [(model) => enqueue(model, asked, isLater)],
   };
@@ -62,7 +62,7 @@ export function parks(given: Asked, key: string | null, isBroken: boolean): Oper
       try {
         const options = { ...optionsOf(asked), ...waitOf(key) };
         const { jobId, deduplicated } = await world.client(database, isBroken).park(kind, { n }, options);
-        return deduplicated ? `deduplicated by ${world.nameOf(jobId)}` : `parked ${asked.name}`;
+        return deduplicated ? `deduplicated by #${jobId}` : `parked ${asked.name}`;
       } catch (thrown) {
         if (isTaken(thrown)) return "taken";
         if (thrown instanceof Error && thrown.message.includes("follow-up")) return "can't be planned";

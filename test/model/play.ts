@@ -158,6 +158,9 @@ class Stage {
     const flights = this.#flights.filter((flight) => flight.isMoving);
     await this.#settle(flights);
     const found = await this.#world.look();
+    for (const flight of flights) {
+      if (flight.answer !== null) flight.answer = this.#world.named(flight.answer);
+    }
     const explanation = explain(this.#model, flights, found.view);
     if (explanation === null) this.#fail(this.#problems(flights, found.view));
     for (const [i, view] of explanation.views.entries()) {

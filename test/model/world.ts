@@ -63,9 +63,9 @@ export class World {
     return id;
   }
 
-  /** The name of the job with this id; of one that nobody has looked at yet, nothing. */
-  nameOf(id: string): string {
-    return this.#names.get(id) ?? "a job that nobody knows";
+  /** A text with the names of the jobs in it, for "#" and their ids: who has only an id may be the first to hear of a job. */
+  named(text: string): string {
+    return text.replaceAll(/#(\d+)/g, (unknown, id: string) => this.#names.get(id) ?? unknown);
   }
 
   actor(name: string): Actor {
