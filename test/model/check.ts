@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import type pg from "pg";
-import { type Played, play } from "./play.ts";
+import { Disagreement, type Played, play } from "./play.ts";
 import { scripts } from "./script.ts";
 import { World } from "./world.ts";
 
@@ -35,8 +35,7 @@ export async function check(
   });
   if (!result.failed) return;
   const { errorInstance: thrown, numShrinks } = result;
-  const why = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
-  throw new Error(
-    `npm run soak -- --seed ${seed} plays it again. Made smaller ${numShrinks} times it is:\n${why}`,
-  );
+  const why =
+    thrown instanceof Disagreement ? thrown.message : thrown instanceof Error ? thrown.stack : String(thrown);
+  throw new Error(`npm run soak -- --seed ${seed} plays it again. Made smaller ${numShrinks} times:\n${why}`);
 }

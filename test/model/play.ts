@@ -219,7 +219,8 @@ class Stage {
     const isContended = answer === CONTENDED && !flight.isAlone;
     if (!flight.possible.has(answer) && !isContended) {
       this.#fail([
-        `${flight.name} said ${answer}, expected ${[...flight.possible].join(" or ") || "another"}`,
+        `${flight.name} was told: ${answer}`,
+        `it might have been told: ${[...flight.possible].join(", or ") || "something else"}`,
       ]);
     }
     operation.ended?.(this.#model, answer, commits);
@@ -243,17 +244,23 @@ class Stage {
     if (different.length > 0) this.#fail(different);
   }
 
-  /** Why the rules can't explain what is in the tables: by whom each expectation is. */
+  /** Why the rules can't explain what is in the tables: what each expectation misses. */
   #problems(flights: readonly Flight[], found: View): string[] {
-    const unchanged = differences(viewOf(this.#model), found);
-    const lines = [`had nothing changed: ${unchanged.join("; ") || "as found"}`];
+    const lines: string[] = [];
+    const compare = (what: string, model: Model) => {
+      const different = differences(viewOf(model), found);
+      const isNew = !lines.includes(`${what}:`);
+      if (isNew) lines.push(`${what}:`, ...different.map((line) => `  ${line}`));
+      if (isNew && different.length === 0) lines.push("  the tables would be as they are");
+    };
+    compare("had nothing changed", this.#model);
     for (const flight of flights) {
-      lines.push(`${flight.name} ${flight.answer === null ? "goes on" : `said ${flight.answer}`}`);
-      for (const { model, answer } of outcomes(this.#model, flight)) {
-        const different = differences(viewOf(model), found);
-        lines.push(`had it been "${answer}": ${different.join("; ") || "as found"}`);
+      const { name, answer, possible } = flight;
+      for (const outcome of outcomes(this.#model, flight)) {
+        compare(`had ${name} been told: ${outcome.answer}`, outcome.model);
       }
-      if (flight.possible.size > 0) lines.push(`it might have said ${[...flight.possible].join(" or ")}`);
+      lines.push(answer === null ? `${name} goes on` : `${name} was told: ${answer}`);
+      if (possible.size > 0) lines.push(`it might have been told: ${[...possible].join(", or ")}`);
     }
     return lines;
   }
