@@ -9,16 +9,7 @@ import { claimable, lost } from "./job-rules.ts";
 import type { Operation, Passing } from "./operation.ts";
 import * as outside from "./outside-operations.ts";
 import { PASSINGS } from "./passings.ts";
-import {
-  type Asked,
-  type Attempt,
-  isQueued,
-  isTerminal,
-  isUnderWay,
-  type Job,
-  type Model,
-  type Told,
-} from "./state.ts";
+import { type Asked, type Attempt, isQueued, isTerminal, type Job, type Model, type Told } from "./state.ts";
 import * as tick from "./tick-operations.ts";
 
 /** Who and what there is to choose from. */
@@ -160,8 +151,9 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
   { weight: 5, arbitrary: handler(nothing, by.enqueuesChild) },
   {
     weight: 16,
-    arbitrary: handler(fc.tuple(fc.constantFrom("payment", "review"), aKey), (attempt, [label, key]) =>
-      by.waits(attempt, label, key),
+    arbitrary: handler(
+      fc.tuple(fc.constantFrom("payment", "payment", "payment", "review"), aKey),
+      (attempt, [label, key]) => by.waits(attempt, label, key),
     ),
   },
   { weight: 4, arbitrary: handler(nothing, by.completesItself) },
@@ -217,7 +209,11 @@ const CHOICES: readonly { weight: number; arbitrary: Choice }[] = [
   { weight: 4, arbitrary: to(({ told }) => told, rarely, outside.replays) },
   {
     weight: 4,
-    arbitrary: to(jobsWhere(isUnderWay), rarely, outside.cancels),
+    arbitrary: to(
+      jobsWhere((job) => !isTerminal(job)),
+      rarely,
+      outside.cancels,
+    ),
   },
   { weight: 1, arbitrary: to(jobsOf, rarely, outside.cancels) },
   { weight: 6, arbitrary: to(jobsWhere(isTerminal), nothing, outside.retries) },
