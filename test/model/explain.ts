@@ -18,41 +18,33 @@ export interface Explanation {
  * Looks for an order in which the flights, each of which has just made one call at the same time as the others, changed the tables or
  * didn't, as the rules say.
  *
- * @returns the first that fits the tables and all answers that are known by now; `null`: the rules have none
+ * @returns of those that fit the tables and all answers that are known by now the one in which the fewest changed anything; `null`: the
+ *   rules have none
  */
 export function explain(before: Model, flights: readonly Flight[], found: View): Explanation | null {
-  function search(
-    model: Model,
-    left: readonly Flight[],
-    committed: ReadonlyMap<Flight, string>,
-    seenBefore: ReadonlyMap<Flight, ReadonlySet<string>>,
-    viewsBefore: readonly View[],
-  ): Explanation | null {
+  const tries: Explanation[] = [{ model: before, views: [], committed: new Map(), seen: new Map() }];
+  for (const tried of tries) {
+    const { model, committed } = tried;
     const current = viewOf(model);
-    const views = [...viewsBefore, current];
-    const seen = new Map(seenBefore);
-    const next: { flight: Flight; model: Model; answer: string }[] = [];
+    const views = [...tried.views, current];
+    const seen = new Map(tried.seen);
     for (const flight of flights) {
       if (flight.commits >= (flight.operation.maxCommits ?? 1)) continue;
       const answers = new Set(seen.get(flight));
       for (const { model: after, answer } of outcomes(model, flight, flights.length === 1)) {
         if (isSame(viewOf(after), current)) answers.add(answer);
-        else if (left.includes(flight)) next.push({ flight, model: after, answer });
+        else if (!committed.has(flight) && !flight.holds && !flight.isMoving) {
+          // Those in which fewer have come first.
+          tries.push({ model: after, views, committed: new Map([...committed, [flight, answer]]), seen });
+        }
       }
       seen.set(flight, answers);
     }
     if (isSame(current, found) && flights.every((flight) => isExplained(flight, committed, seen))) {
       return { model, views, committed, seen };
     }
-    for (const { flight, model: after, answer } of next) {
-      const others = left.filter((other) => other !== flight);
-      const explained = search(after, others, new Map([...committed, [flight, answer]]), seen, views);
-      if (explained !== null) return explained;
-    }
-    return null;
   }
-
-  return search(before, flights, new Map(), new Map(), []);
+  return null;
 }
 
 /** What may become of an operation that takes effect now. */

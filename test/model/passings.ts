@@ -88,7 +88,7 @@ export const PASSINGS: readonly Way[] = [
     },
   ),
   way(
-    3,
+    5,
     (name) => `${name} ended long ago`,
     "jobs",
     `finalized_at = ${LONG_AGO}, dead_lettered_at = CASE WHEN dead_lettered_at IS NOT NULL THEN ${LONG_AGO} END`,
@@ -106,7 +106,7 @@ export const PASSINGS: readonly Way[] = [
     },
   ),
   way(
-    1,
+    4,
     (name) => `${name} came long ago`,
     "deliveries",
     `received_at = ${LONG_AGO}`,
