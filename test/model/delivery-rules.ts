@@ -31,7 +31,7 @@ function becomes(
   state: Delivery["state"],
   { job = null, again = null }: Partial<Pick<Delivery, "job" | "again">> = {},
 ): Delivery["state"] {
-  Object.assign(delivery, { state, job, again });
+  Object.assign(delivery, { state, job, again, taken: null });
   return state;
 }
 
@@ -111,7 +111,7 @@ export function recorded(model: Model, told: Told): Delivery {
   const { id, does, to } = told;
   const delivery: Delivery = {
     ...{ id, does, to, place: Number.POSITIVE_INFINITY, dueSince: 0 },
-    ...{ state: "parked", job: null, attempts: 0, again: null, old: false },
+    ...{ state: "parked", job: null, attempts: 0, again: null, taken: null, old: false },
   };
   model.deliveries.push(delivery);
   return delivery;

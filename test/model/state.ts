@@ -110,6 +110,8 @@ export interface Delivery extends Told {
   attempts: number;
   /** Whether the tick tries it again. */
   again: "now" | "later" | null;
+  /** Its place among those that a tick has taken and is about to try. */
+  taken: number | null;
   old: boolean;
 }
 

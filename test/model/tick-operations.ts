@@ -10,7 +10,8 @@ import { recorded, settle, settleLate } from "./delivery-rules.ts";
 import { dispatch, lost, rescue } from "./job-rules.ts";
 import { type Change, each, type Operation, type Situation } from "./operation.ts";
 import { remove } from "./outside-operations.ts";
-import { isTerminal, jobOf, type Model } from "./state.ts";
+import { cloneOf, type Delivery, isTerminal, jobOf, type Model } from "./state.ts";
+import { isSame, viewOf } from "./view.ts";
 
 function ticks(
   text: string,
@@ -49,27 +50,53 @@ export function dispatches(isBroken: boolean): Operation {
   return ticks("tick: follow-ups of rescues", dispatchRescueFollowUps, changes, { isBroken });
 }
 
-/** The deliveries that are due are tried again one after the other, the longest overdue first. */
+/** The deliveries that are due are taken, and then tried again one after the other, the longest overdue first. */
 export function triesDeliveriesAgain(isBroken: boolean): Operation {
-  const changes = (model: Model, { isAlone }: Situation): readonly Change[] => {
-    const due = model.deliveries
-      .filter(({ again }) => again === "now")
-      .toSorted((a, b) => a.dueSince - b.dueSince || a.place - b.place);
-    const first = isAlone ? due.slice(0, 1) : due;
-    const tries = first.flatMap((told) =>
-      (isAlone ? [settle] : [settle, ...settleLate(model, told)]).map((settles): Change => {
-        return (next) => {
-          settles(next, recorded(next, told));
-          return "done";
-        };
-      }),
-    );
-    return isAlone && tries.length > 0 ? tries : [...tries, () => "done"];
+  const changes = (model: Model, situation: Situation): readonly Change[] => {
+    if (situation.commits === 0) return takesDeliveries(model, situation);
+    const isLater = model.deliveries.filter(({ again }) => again === "later");
+    if (!situation.isAlone)
+      return [
+        ...isLater.flatMap((told) => [settle, ...settleLate(model, told)].map((how) => tries(told, how))),
+        () => "done",
+      ];
+    const next = isLater
+      .filter(({ taken }) => taken !== null)
+      .toSorted((a, b) => (a.taken ?? 0) - (b.taken ?? 0))
+      .find((told) => changesSomething(model, tries(told, settle)));
+    return [next === undefined ? () => "done" : tries(next, settle)];
   };
   return ticks("tick: deliveries again", retryDeliveries, changes, {
     isBroken,
     maxCommits: Number.POSITIVE_INFINITY,
   });
+}
+
+/** Those that are due are due again later, whatever becomes of this try. */
+function takesDeliveries(model: Model, situation: Situation): readonly Change[] {
+  const due = model.deliveries
+    .filter(({ again }) => again === "now")
+    .toSorted((a, b) => a.dueSince - b.dueSince || a.place - b.place);
+  return each([...due.entries()], situation, (next, [taken, told]) => {
+    Object.assign(recorded(next, told), { again: "later", taken });
+  });
+}
+
+/** One is tried, and with it all that were taken before it have been. */
+function tries(told: Delivery, settles: (model: Model, delivery: Delivery) => string): Change {
+  return (next) => {
+    for (const before of next.deliveries) {
+      if (before.taken !== null && told.taken !== null && before.taken < told.taken) before.taken = null;
+    }
+    settles(next, recorded(next, told));
+    return "done";
+  };
+}
+
+function changesSomething(model: Model, change: Change): boolean {
+  const after = cloneOf(model);
+  change(after);
+  return !isSame(viewOf(after), viewOf(model));
 }
 
 export function deletesTheOld(): Operation {
