@@ -25,7 +25,8 @@ export default defineConfig({
     maxWorkers: "100%",
     projects: [
       {
-        test: { name: "unit", environment: "node", include: ["test/unit/**/*.test.ts"] },
+        // Pure code: its modules are loaded once for all files.
+        test: { name: "unit", environment: "node", include: ["test/unit/**/*.test.ts"], isolate: false },
       },
       {
         test: {
