@@ -47,7 +47,11 @@ export function looksEnded(model: Model, attempt: Attempt, how: End): boolean {
   return (
     heldBy(model, attempt) === undefined &&
     job?.lease === attempt.lease &&
-    [...LEAVES[how], ...(canFollow(model, job) ? [] : LEAVES.fail)].includes(job.state)
+    [
+      ...LEAVES[how],
+      ...(canFollow(model, job) ? [] : LEAVES.fail),
+      ...(attempt.hasPrepared ? LEAVES.complete : []),
+    ].includes(job.state)
   );
 }
 

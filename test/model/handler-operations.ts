@@ -244,6 +244,9 @@ export function completesItself(attempt: Attempt): Operation {
       complete(model, job, 3, "cancelled");
       return "moved";
     },
+    began: (mine) => {
+      mine.hasPrepared = true;
+    },
     ended: (mine, answer) => {
       if (answer === "moved") mine.hasCompleted = true;
     },

@@ -227,7 +227,7 @@ export function claim(model: Model, job: Job): void {
   const { name, kind, lease, attempt: number, progress } = job;
   model.attempts.push({
     ...{ name: `${name}/${lease}`, job: name, kind, lease, number, isBroken: model.broken, callback: null },
-    ...{ progress, isProgressNew: false, hasCompleted: false, over: false },
+    ...{ progress, isProgressNew: false, hasPrepared: false, hasCompleted: false, over: false },
   });
 }
 

@@ -75,6 +75,8 @@ export interface Attempt {
   isProgressNew: boolean;
   /** It completed its job in a transaction of its own. */
   hasCompleted: boolean;
+  /** It was about to. */
+  hasPrepared: boolean;
   /** Its handler has come to an end. */
   over: boolean;
 }
