@@ -4,7 +4,7 @@ import { useTestDatabase } from "../support/database.ts";
 
 const { db } = useTestDatabase();
 /** Scripts that are the same in each run; `npm run soak` plays others. */
-const SCRIPTS = 12;
+const SCRIPTS = 10;
 /** A failure is made smaller before it is told. */
 const TIMEOUT_MS = 300_000;
 

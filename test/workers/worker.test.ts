@@ -198,11 +198,11 @@ describe("exactly once, through the ingress", () => {
     expired: ["rescued tell_support"],
   };
 
-  async function parkMany(from: number, timeoutSeconds?: number) {
+  async function parkMany(from: number, jobs = JOBS) {
     return eachOf(
-      Array.from({ length: JOBS }, (_, n) => from + n),
+      Array.from({ length: jobs }, (_, n) => from + n),
       AT_ONCE,
-      (n) => park(n, timeoutSeconds),
+      (n) => park(n),
     );
   }
   const deliveriesOf = <T>(jobs: readonly T[], times: number) =>
@@ -220,7 +220,7 @@ describe("exactly once, through the ingress", () => {
   }, 60_000);
 
   test("complete racing fail: one winner each, with the follow-ups of the winner only", async () => {
-    const jobs = await parkMany(2_000);
+    const jobs = await parkMany(2_000, JOBS / 2);
     const answers = await eachOf(deliveriesOf(jobs, 4), AT_ONCE, async ({ job, n }) => {
       const complete = n % 2 === 0;
       const url = complete ? job.url : job.url.replace(/complete$/, "fail");
