@@ -1,10 +1,10 @@
 import { DatabaseError } from "../shared/db/errors.ts";
 import { takeDueDeliveries } from "../shared/db/statements/manage-deliveries.ts";
 import type { DeliveryRow } from "../shared/delivery.ts";
-import { runHooks } from "../shared/registry/plan.ts";
 import { nameOf } from "../shared/thrown.ts";
 import { receiveAgain, receiveParked } from "../shared/use-cases/receive-again.ts";
 import type { Receipt } from "../shared/use-cases/receive-delivery.ts";
+import { tellOfMove } from "../shared/use-cases/tell-of-move.ts";
 import { paged, type Task, type TickDeps } from "./task.ts";
 
 /**
@@ -48,16 +48,7 @@ async function tryAgain(deps: TickDeps, delivery: DeliveryRow): Promise<Receipt[
         level: "info",
         ...("jobId" in receipt && { jobId: receipt.jobId, kind: receipt.kind }),
       });
-    if (receipt.status === "moved" && !receipt.knownKind) {
-      const { jobId, kind } = receipt;
-      const reason = "this build's registry doesn't know the kind: the job moved without follow-ups";
-      log({ level: "warn", event: "registry_drift", jobId, kind, reason });
-    }
-    if (receipt.status === "moved" && receipt.ended !== null) {
-      const { jobId, kind, ended } = receipt;
-      const report = (reason: string) => log({ level: "warn", event: "hook_failed", jobId, kind, reason });
-      deps.defer(runHooks(registry, ended, report));
-    }
+    if (receipt.status === "moved") tellOfMove(deps, receipt, deps.defer);
     return receipt.status;
   } catch (thrown) {
     // An outage is the task's, and all of the rest waits. Anything else is this delivery's.

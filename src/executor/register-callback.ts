@@ -1,8 +1,8 @@
 import { type NewCallback, registerIfRunning } from "../shared/db/statements/attempt-callbacks.ts";
 import { NOTHING_EARLY } from "../shared/db/statements/early-deliveries.ts";
-import { runHooks } from "../shared/registry/plan.ts";
 import { ok } from "../shared/result.ts";
 import { registerWithEarly } from "../shared/use-cases/early-deliveries.ts";
+import { tellOfMove } from "../shared/use-cases/tell-of-move.ts";
 import type { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
 
@@ -46,10 +46,7 @@ export async function registerCallback(
       deduplicated,
     } as const;
     log({ ...line, outcome: ended?.outcome ?? null, followUpIds: followUps.map(({ id }) => id) });
-    if (ended !== null && registry.hooks(kind).length > 0) {
-      const report = (reason: string) => log({ level: "warn", event: "hook_failed", jobId, kind, reason });
-      defer(runHooks(registry, ended, report));
-    }
+    tellOfMove({ registry, log }, moved, defer);
   }
   return result === "registered";
 }
