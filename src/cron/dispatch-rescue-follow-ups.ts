@@ -5,6 +5,7 @@ import {
   type RescueFollowUp,
   readDueRescueFollowUps,
 } from "../shared/db/statements/rescue-follow-ups.ts";
+import { keptText } from "../shared/json.ts";
 import { inFull } from "../shared/registry/job-insert.ts";
 import { planFollowUps } from "../shared/registry/plan.ts";
 import { paged, type Task, type TickDeps } from "./task.ts";
@@ -35,9 +36,6 @@ export const dispatchRescueFollowUps: Task = {
   },
 };
 
-/** What is kept of an error's text. */
-const MAX_ERROR_CHARACTERS = 2000;
-
 type Counts = { dispatched: number; followUps: number; failed: number; abandoned: number };
 
 function plan({ registry }: TickDeps, row: RescueFollowUp): Dispatch {
@@ -49,8 +47,7 @@ function plan({ registry }: TickDeps, row: RescueFollowUp): Dispatch {
     now,
   );
   if (planned.ok) return { row, followUps: planned.value, failure: null };
-  const failure = inFull(planned.error).slice(0, MAX_ERROR_CHARACTERS).toWellFormed();
-  return { row, followUps: null, failure };
+  return { row, followUps: null, failure: keptText(inFull(planned.error)) };
 }
 
 async function dispatch(deps: TickDeps, dispatches: readonly Dispatch[], counts: Counts): Promise<void> {

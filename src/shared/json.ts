@@ -41,6 +41,14 @@ export function storableText(text: string): string {
   return text.replaceAll("\0", "").toWellFormed();
 }
 
+/** What a row other than a job's keeps of an error's text. */
+const MAX_KEPT_CHARACTERS = 2000;
+
+/** The beginning of an error's text, storable: for the record of a delivery, or of a rescue's follow-ups. */
+export function keptText(text: string): string {
+  return storableText(text.slice(0, MAX_KEPT_CHARACTERS));
+}
+
 /** Controls but the line break of an indentation, and what turns the direction of text around or isn't seen. */
 const UNPRINTABLE = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 

@@ -2,6 +2,7 @@ import * as v from "valibot";
 import { describe, expect, test } from "vitest";
 import { defineRegistry, type Hook } from "../../src/shared/registry/define.ts";
 import type { EnqueueOptions, FollowUp } from "../../src/shared/registry/follow-up.ts";
+import { inFull } from "../../src/shared/registry/job-insert.ts";
 import { type Ended, planFollowUps, runHooks } from "../../src/shared/registry/plan.ts";
 import { completedJob, NOW } from "../support/jobs.ts";
 
@@ -229,4 +230,10 @@ test("a registry refuses kinds and registrations that can't be", () => {
   expect(() => defineRegistry({ "": v.unknown() })).toThrow(/1 to 200/);
   expect(() => defineRegistry({ ["k".repeat(201)]: v.unknown() })).toThrow(/1 to 200/);
   expect(() => fresh().onEvent("nope" as never, () => undefined)).toThrow(/no such job kind/);
+});
+
+test("a fault in full can be stored, whatever a schema calls its fields", () => {
+  expect(inFull({ reason: "its args don't fit", detail: "at \0\ud800" })).toBe(
+    "its args don't fit: at \ufffd",
+  );
 });

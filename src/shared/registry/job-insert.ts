@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import type { JobState } from "../job.ts";
-import { type Json, type JsonObject, whyUnstorable } from "../json.ts";
+import { type Json, type JsonObject, storableText, whyUnstorable } from "../json.ts";
 import { err, ok, type Result } from "../result.ts";
 import { uniqueKey } from "../unique-key.ts";
 import type { EnqueueOptions } from "./follow-up.ts";
@@ -46,7 +46,8 @@ export interface Fault {
 
 /** Says all of a fault, for whoever the args are no secret to, and for the job's own record. */
 export function inFull({ reason, detail }: Fault): string {
-  return detail === null ? reason : `${reason}: ${detail}`;
+  // A schema may name a field as it likes.
+  return storableText(detail === null ? reason : `${reason}: ${detail}`);
 }
 
 /** As {@link examineJobInsert}; the error is the fault in full. */

@@ -15,7 +15,7 @@ import {
 import type { DeliveryState, Target } from "../delivery.ts";
 import type { JobId } from "../ids.ts";
 import { TERMINAL_STATES } from "../job.ts";
-import { storableText } from "../json.ts";
+import { keptText } from "../json.ts";
 import type { RegistryView } from "../registry/define.ts";
 import { inFull } from "../registry/job-insert.ts";
 import type { Interpretation } from "../registry/source.ts";
@@ -49,8 +49,6 @@ export interface ToReceive {
 
 /** Rounds of read, plan and write. Each further one needs another writer to have come in between. */
 const MAX_ROUNDS = 5;
-/** What is kept of an error's text. */
-const MAX_ERROR_CHARACTERS = 2000;
 const COUNTS_ONCE = "a_delivery_counts_once";
 
 /**
@@ -220,8 +218,7 @@ async function recordFailure(
   error: string,
   reason = "its source's code failed",
 ): Promise<Receipt | null> {
-  const kept = storableText(error.slice(0, MAX_ERROR_CHARACTERS));
-  const record: DeliveryRecord = { ...recordOf(given), state: "failed", error: kept };
+  const record: DeliveryRecord = { ...recordOf(given), state: "failed", error: keptText(error) };
   return (await database.query(recordIfUntaken(record)))
     ? { status: "failed", reason, isFirst: !("id" in given.delivery) }
     : null;
