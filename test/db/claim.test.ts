@@ -5,7 +5,7 @@ import { claimIfDue } from "../../src/shared/db/statements/claim-jobs.ts";
 import type { JobState } from "../../src/shared/job.ts";
 import type { EnqueueOptions } from "../../src/shared/registry/follow-up.ts";
 import { complete, snooze } from "../../src/shared/registry/handler.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { run } from "../support/executor.ts";
 import { holdTransaction, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -14,9 +14,7 @@ const { db, database } = useTestDatabase();
 const client = createClient({ database, registry: testRegistry() });
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",
-  );
+  await emptyTables(db.pool);
 });
 
 const claimOf = (maxJobs: number, queue = "default") =>

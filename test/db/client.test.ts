@@ -7,7 +7,7 @@ import type { JobEvent } from "../../src/shared/registry/define.ts";
 import { checkJobInsert } from "../../src/shared/registry/job-insert.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
 import { checkWait } from "../../src/shared/wait.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { claim, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -19,9 +19,7 @@ const callbacks = { baseUrl: "https://edge.example/", secrets: [SECRET, "b2".rep
 const client = () => createClient({ database, registry, callbacks });
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",
-  );
+  await emptyTables(db.pool);
 });
 
 describe("enqueue", () => {

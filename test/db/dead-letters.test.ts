@@ -9,7 +9,7 @@ import {
 } from "../../src/shared/db/statements/dead-letters.ts";
 import type { DeadLetterReason } from "../../src/shared/outcome.ts";
 import { complete } from "../../src/shared/registry/handler.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { run } from "../support/executor.ts";
 import { holdTransaction, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -20,9 +20,7 @@ const { deadLetters } = client;
 const START = { after: null, upTo: null };
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",
-  );
+  await emptyTables(db.pool);
 });
 
 interface Dead {

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { createClient, pgDatabase } from "../../src/client.ts";
 import { createApp } from "../../src/ingress/app.ts";
 import { registry } from "../../src/registry.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
 import { ingressDeps } from "../support/ingress.ts";
 import { SOURCE_SECRETS, signed, type ToSign } from "../support/signed.ts";
 
@@ -13,7 +13,7 @@ beforeAll(async () => {
   db = await createTestDatabase();
 });
 afterAll(() => db.drop());
-beforeEach(() => db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.deliveries"));
+beforeEach(() => emptyTables(db.pool));
 
 /** Receives an event as the Worker does. @returns what its sender was answered */
 async function receive(event: ToSign): Promise<string> {

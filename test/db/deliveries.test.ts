@@ -10,7 +10,7 @@ import {
   moveForDelivery,
   recordUnlessPending,
 } from "../../src/shared/db/statements/record-delivery.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { deliver, deliveriesIn, type Event, toReceive } from "../support/deliver.ts";
 import { claim, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
@@ -26,9 +26,7 @@ const pool = () => db.pool;
 
 beforeEach(async () => {
   broken = false;
-  await pool().query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.deliveries, awa_edge.rescue_followups CASCADE",
-  );
+  await emptyTables(pool());
 });
 
 const jobOf = async (id: string) => (await client.getJob(id)) ?? expect.fail("no such job");

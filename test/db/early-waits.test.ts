@@ -8,7 +8,7 @@ import {
   type RegisteredCallback,
   waitForCallback,
 } from "../../src/shared/registry/handler.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { deliver, deliveriesIn } from "../support/deliver.ts";
 import { run as runAll } from "../support/executor.ts";
 import { registryWithSources } from "../support/sources.ts";
@@ -21,9 +21,7 @@ const registry = registryWithSources();
 const client = createClient({ database, registry });
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.deliveries, awa_edge.rescue_followups",
-  );
+  await emptyTables(db.pool);
 });
 
 type Ctx = HandlerContext<{ n: number }>;

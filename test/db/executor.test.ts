@@ -11,7 +11,7 @@ import {
   TerminalError,
   waitForCallback,
 } from "../../src/shared/registry/handler.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { executorDeps, run } from "../support/executor.ts";
 import { testRegistry } from "../support/registry.ts";
 
@@ -21,9 +21,7 @@ const { db, database } = useTestDatabase();
 const client = createClient({ database, registry: testRegistry() });
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",
-  );
+  await emptyTables(db.pool);
 });
 
 /** The registry of the tests, with one handler for every kind in the default queue. */

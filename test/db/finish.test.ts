@@ -14,7 +14,7 @@ import {
   type HandlerContext,
   TerminalError,
 } from "../../src/shared/registry/handler.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
 import { executorDeps, run as runAll } from "../support/executor.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -32,9 +32,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues, own_rows",
-  );
+  await emptyTables(db.pool, "own_rows");
 });
 
 type Ctx = HandlerContext<{ n: number }>;

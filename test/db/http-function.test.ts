@@ -7,7 +7,7 @@ import { type HttpFunctionOptions, httpFunction } from "../../src/executor/http-
 import { createApp } from "../../src/ingress/app.ts";
 import type { JobRow } from "../../src/shared/job.ts";
 import { signCallbackId, verifyCallbackId } from "../../src/shared/signature.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { run as runAll } from "../support/executor.ts";
 import { ingressDeps } from "../support/ingress.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -21,9 +21,7 @@ const BASE_URL = "https://edge.example";
 const callbacks = { baseUrl: BASE_URL, pathPrefix: "/api/callbacks", secrets: [TEST_CALLBACK_SECRET] };
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",
-  );
+  await emptyTables(db.pool);
 });
 
 interface Received {

@@ -12,14 +12,14 @@ import {
 import { defineRegistry, type RegistryView } from "../../src/shared/registry/define.ts";
 import type { EnqueueOptions } from "../../src/shared/registry/follow-up.ts";
 import { jobOfFire, type PeriodicOptions } from "../../src/shared/registry/periodic.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { tick } from "../support/tick.ts";
 
 const { db, database } = useTestDatabase();
 
 beforeEach(async () => {
-  await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.schedules");
+  await emptyTables(db.pool);
 });
 
 const kinds = {
@@ -416,7 +416,7 @@ describe("another build", () => {
       await periodicTick(at("2026-01-01T05:30:00Z"), newer);
       expect(await jobs()).toHaveLength(1);
       await db.pool.query("UPDATE awa_edge.schedules SET last_fire_at = $1", [HOUR(5)]);
-      await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks");
+      await db.pool.query("DELETE FROM awa_edge.jobs");
       await periodicTick(
         at("2029-01-01T07:30:00Z"),
         buildWith("job", "0 0 1 1 *", { missedFires: "catch_up" }),

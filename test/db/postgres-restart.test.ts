@@ -14,12 +14,12 @@ import { Latch } from "../../src/executor/latch.ts";
 import { runWorker } from "../../src/executor/worker.ts";
 import { neonDatabase } from "../../src/shared/db/neon.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
+import { emptyTables } from "../support/database.ts";
 import { endState } from "../support/end-state.ts";
 import { executorDeps } from "../support/executor.ts";
 import { makeWaiting } from "../support/factory.ts";
 import { peopleOf } from "../support/fault-scenario.ts";
 import {
-  emptyWorld,
   enqueueWork,
   faultRegistry,
   leftToDo,
@@ -77,7 +77,7 @@ const LOAD_MS = 2_500;
 
 /** Senders, ticks and a worker for some seconds; then what is left is brought to its end. */
 async function work(during: () => Promise<void>) {
-  await emptyWorld(pool);
+  await emptyTables(pool);
   await makeOverdue(pool);
   await enqueueWork(pool, [WORKS.completes, WORKS.failsOnce, WORKS.cancels], WORK_EACH);
   const callbacks: string[] = [];

@@ -7,7 +7,7 @@ import { retryIfEndedOrWaiting } from "../../src/shared/db/statements/retry-job.
 import type { CallbackAction } from "../../src/shared/transitions.ts";
 import { extendCallback } from "../../src/shared/use-cases/extend-callback.ts";
 import { planResolution, resolveCallback } from "../../src/shared/use-cases/resolve-callback.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { claim, makeRunning, makeWaiting, park, register } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -20,7 +20,7 @@ const SLOWLY = "(SELECT pg_sleep(0.4)) IS NOT NULL";
 const expired = { timeoutAt: "now() - interval '1 minute'" };
 
 beforeEach(async () => {
-  await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups");
+  await emptyTables(db.pool);
 });
 
 /** Every pending callback is its job's callback, and the other way round. */

@@ -12,7 +12,7 @@ import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
 import type { RescueReason } from "../../src/shared/outcome.ts";
 import type { JobEvent } from "../../src/shared/registry/define.ts";
 import { planFollowUps } from "../../src/shared/registry/plan.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import {
   claim,
   type Made,
@@ -31,7 +31,7 @@ const registry = testRegistry();
 const client = () => createClient({ database, registry });
 
 beforeEach(async () => {
-  await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups");
+  await emptyTables(db.pool);
 });
 
 const lost: Record<RescueReason, (made?: Made) => Promise<MadeJob>> = {

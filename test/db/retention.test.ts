@@ -1,7 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
 import { DEFAULT_RETENTION } from "../../src/shared/db/statements/delete-ended.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { makeWaiting } from "../support/factory.ts";
 import { holdTransaction } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -12,9 +12,7 @@ const registry = testRegistry();
 const client = () => createClient({ database, registry });
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",
-  );
+  await emptyTables(db.pool);
 });
 
 type Ended = "completed" | "failed" | "cancelled" | "dead letter";

@@ -3,7 +3,7 @@ import { migrate } from "../../scripts/lib/migrate.ts";
 import { createClient } from "../../src/client.ts";
 import { celRules } from "../../src/shared/cel-rules.ts";
 import type { Rules } from "../../src/shared/rules.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { deliver, deliveriesIn } from "../support/deliver.ts";
 import { executorDeps, run } from "../support/executor.ts";
 import { snapshot } from "../support/factory.ts";
@@ -18,9 +18,7 @@ const withoutRules = createClient({ database, registry: testRegistry() });
 const registry = registryWithSources();
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.deliveries, awa_edge.rescue_followups",
-  );
+  await emptyTables(db.pool);
 });
 
 const jobOf = async (id: string) => (await client.getJob(id)) ?? expect.fail("no such job");

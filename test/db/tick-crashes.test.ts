@@ -3,10 +3,9 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createClient } from "../../src/client.ts";
 import { TASKS } from "../../src/cron/scheduled.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { endState } from "../support/end-state.ts";
 import {
-  emptyWorld,
   enqueueWork,
   faultRegistry,
   leftToDo,
@@ -21,11 +20,11 @@ const { db, database } = useTestDatabase();
 const registry = faultRegistry();
 const SORTS = [WORKS.completes, WORKS.failsOnce, WORKS.waits, WORKS.cancels];
 
-beforeEach(() => emptyWorld(db.pool));
+beforeEach(() => emptyTables(db.pool));
 
 /** Something for every task of the tick. */
 async function makeWorld(): Promise<void> {
-  await emptyWorld(db.pool);
+  await emptyTables(db.pool);
   await makeOverdue(db.pool);
   await enqueueWork(db.pool, SORTS, 2);
 }
@@ -178,7 +177,7 @@ describe("not run for a day", () => {
   test("killed in the middle of catching up, at every statement up to its end: nothing is lost, nothing twice", async () => {
     const { park } = createClient({ database, registry });
     for (let diesAt = 1; ; diesAt++) {
-      await emptyWorld(db.pool);
+      await emptyTables(db.pool);
       for (let n = 1; n <= 20; n++) await park("order", { n });
       await db.pool.query("UPDATE awa_edge.callbacks SET timeout_at = now() - interval '1 day'");
       const mortal = mortalDatabase(database, diesAt, diesAt % 2 === 0 ? "not run" : "committed");

@@ -13,7 +13,7 @@ import {
   waitForCallback,
 } from "../../src/shared/registry/handler.ts";
 import { verifyCallbackId } from "../../src/shared/signature.ts";
-import { useTestDatabase } from "../support/database.ts";
+import { emptyTables, useTestDatabase } from "../support/database.ts";
 import { run as runAll } from "../support/executor.ts";
 import { interrupt } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -26,9 +26,7 @@ const client = createClient({ database, registry: testRegistry() });
 const SECRET = "a1".repeat(32);
 
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, awa_edge.queues",
-  );
+  await emptyTables(db.pool);
 });
 
 type Ctx = HandlerContext<{ n: number }>;

@@ -8,7 +8,7 @@ import { countRoundTrips } from "../../src/shared/db/port.ts";
 import type { LogEntry } from "../../src/shared/log.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 import { carrierParcels } from "../../src/sources.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
 import { deliveriesIn } from "../support/deliver.ts";
 import { snapshot } from "../support/factory.ts";
 import { ingressDeps } from "../support/ingress.ts";
@@ -40,9 +40,7 @@ afterAll(async () => {
   await db.drop();
 });
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.deliveries, awa_edge.rescue_followups",
-  );
+  await emptyTables(db.pool);
   neon.resetStatements(db.name);
   lines.length = 0;
 });
@@ -50,10 +48,10 @@ afterEach(() => neon.fault(db.name));
 
 const open = () =>
   neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: neon.endpoint, timeoutMs: 2_000 });
-function appOf(registry: RegistryView) {
+function appOf(registry: RegistryView, database = open) {
   const log = (line: LogEntry) => lines.push(line);
   const env = { DATABASE_URL: db.url, AWA_CALLBACK_ALLOW_UNSIGNED: "true", ...SOURCE_SECRETS };
-  return createApp(ingressDeps(env, { registry, log, database: open }));
+  return createApp(ingressDeps(env, { registry, log, database }));
 }
 let app: ReturnType<typeof appOf>;
 const client = createClient({ database: countRoundTrips(() => pgDatabase(db.workerPool)), registry: shop });
@@ -325,8 +323,10 @@ describe("what is kept of a delivery", () => {
 test("a thousand deliveries, each three times in random order and at once, a third of them before their callback: each has its effect once", async () => {
   const COUNT = 1000;
   const registry = testRegistry().webhook("carrier", carrierParcels);
-  const ingress = appOf(registry);
-  const sender = createClient({ database: pgDatabase(db.workerPool, { prepares: true }), registry });
+  // Counted above over Neon's protocol; here the connections are Postgres's own, so that more of them are at it at once.
+  const pooled = pgDatabase(db.workerPool, { prepares: true });
+  const ingress = appOf(registry, () => pooled);
+  const sender = createClient({ database: pooled, registry });
   const jobs: Promise<{ jobId: string }>[] = [];
   const park = (i: number) => {
     jobs[i] ??= sender.park("order", { n: i }, { source: "carrier", correlationKey: `key-${i}` });

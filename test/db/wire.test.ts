@@ -7,7 +7,7 @@ import type { Database } from "../../src/shared/db/port.ts";
 import type { LogEntry } from "../../src/shared/log.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
 import { claim, type MadeJob, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { ingressDeps } from "../support/ingress.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -31,7 +31,7 @@ afterAll(async () => {
   await db.drop();
 });
 beforeEach(async () => {
-  await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups");
+  await emptyTables(db.pool);
   neon.resetStatements(db.name);
   lines.length = 0;
 });

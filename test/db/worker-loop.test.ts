@@ -10,7 +10,7 @@ import { DatabaseError } from "../../src/shared/db/errors.ts";
 import type { Database } from "../../src/shared/db/port.ts";
 import type { JobRow } from "../../src/shared/job.ts";
 import { complete, type Handler } from "../../src/shared/registry/handler.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
 import { executorDeps } from "../support/executor.ts";
 import { interrupt } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";
@@ -25,7 +25,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 beforeEach(async () => {
-  await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.queues");
+  await emptyTables(db.pool);
 });
 const cleanUps: (() => Promise<unknown>)[] = [];
 afterEach(async () => {

@@ -7,7 +7,7 @@ import { exitOf } from "../../scripts/lib/processes.ts";
 import { neonDatabase, pgDatabase } from "../../src/client.ts";
 import { runJobs } from "../../src/executor/run-jobs.ts";
 import { urlOf } from "../support/admin.ts";
-import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
 import { executorDeps } from "../support/executor.ts";
 import { holdTransaction, untilBlocked } from "../support/races.ts";
 import { GATE_TABLE, RUNS_TABLE, recordingRegistry } from "../support/recording-registry.ts";
@@ -23,7 +23,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 beforeEach(async () => {
-  await db.pool.query("TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.rescue_followups, runs, gate");
+  await emptyTables(db.pool, "runs", "gate");
 });
 
 interface WorkerProcess {
@@ -112,7 +112,7 @@ test(`two workers and a ticking one together drain ${DRAINED} jobs: each run is 
   );
   let ticked = 0;
   for (let exhausted = true; exhausted; ) {
-    const report = await runJobs(deps, { queues: registry.queues(), maxJobs: 250, goesOn: () => true });
+    const report = await runJobs(deps, { queues: registry.queues(), maxJobs: 100, goesOn: () => true });
     exhausted = report.exhausted;
     ticked += report.finished;
     await sleep(1_000);

@@ -8,19 +8,11 @@ import { DatabaseError } from "../../src/shared/db/errors.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
 import type { Database } from "../../src/shared/db/port.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
+import { emptyTables } from "./database.ts";
 import { WORK } from "./end-state.ts";
 import { executorDeps } from "./executor.ts";
 import { makeWaiting } from "./factory.ts";
-import {
-  EVER,
-  emptyWorld,
-  enqueueWork,
-  faultRegistry,
-  leftToDo,
-  makeOverdue,
-  passTime,
-  WORKS,
-} from "./fault-world.ts";
+import { EVER, enqueueWork, faultRegistry, leftToDo, makeOverdue, passTime, WORKS } from "./fault-world.ts";
 import { ingressDeps } from "./ingress.ts";
 import { registryWithSources } from "./sources.ts";
 import { tick } from "./tick.ts";
@@ -133,7 +125,7 @@ export async function tickUntil(
  */
 export async function play(scene: Scene): Promise<unknown> {
   const { pool, mend } = scene;
-  await emptyWorld(pool);
+  await emptyTables(pool);
   await makeOverdue(pool);
   await enqueueWork(pool, SORTS, EACH);
   const people = peopleOf(scene);

@@ -39,12 +39,6 @@ export function faultRegistry() {
   return registry;
 }
 
-/** Empties the database. */
-export async function emptyWorld(pool: pg.Pool): Promise<void> {
-  await pool.query(`TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.deliveries, awa_edge.rescue_followups,
-    awa_edge.schedules`);
-}
-
 /** Jobs to be run, so many of each of these sorts. */
 export async function enqueueWork(pool: pg.Pool, sorts: readonly number[], each: number): Promise<void> {
   await pool.query(

@@ -11,7 +11,7 @@ import { ok } from "../../../src/shared/result.ts";
 import { signCallbackId } from "../../../src/shared/signature.ts";
 import { accept, type WebhookScheme } from "../../../src/shared/webhooks/scheme.ts";
 import { canary, shownIn } from "../../support/canaries.ts";
-import { useTestDatabase } from "../../support/database.ts";
+import { emptyTables, useTestDatabase } from "../../support/database.ts";
 import { run } from "../../support/executor.ts";
 import { makeWaiting } from "../../support/factory.ts";
 import { ingressDeps } from "../../support/ingress.ts";
@@ -25,9 +25,7 @@ import { tick } from "../../support/tick.ts";
 const { db, database } = useTestDatabase();
 const outside = watchOutside();
 beforeEach(async () => {
-  await db.pool.query(
-    "TRUNCATE awa_edge.jobs, awa_edge.callbacks, awa_edge.deliveries, awa_edge.rescue_followups, awa_edge.schedules",
-  );
+  await emptyTables(db.pool);
 });
 
 const said = canary("thrown");
