@@ -8,6 +8,7 @@ import { inFull, type JobInsert } from "../shared/registry/job-insert.ts";
 import { planFollowUps } from "../shared/registry/plan.ts";
 import { err, ok, type Result } from "../shared/result.ts";
 import type { Move } from "../shared/transitions.ts";
+import { canonicalJson } from "../shared/unique-key.ts";
 import type { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
 
@@ -165,7 +166,10 @@ function worse(end: AttemptEnd, fault: string): Intent {
   }
 }
 
-/** Whether a job is as a move of this attempt would have left it: nobody else writes the same times under the same lease. */
+/**
+ * Whether a job is as a move of this attempt would have left it: under the same lease somebody else may have come to the same end in the
+ * same millisecond, but not with the same words.
+ */
 function isLeftBy(found: JobRow, { job }: Move): boolean {
   return (
     found.state === job.state &&
@@ -173,6 +177,12 @@ function isLeftBy(found: JobRow, { job }: Move): boolean {
     found.attempt === job.attempt &&
     found.runAt.getTime() === job.runAt.getTime() &&
     found.finalizedAt?.getTime() === job.finalizedAt?.getTime() &&
-    found.callbackId === job.callbackId
+    found.callbackId === job.callbackId &&
+    lastWords(found) === lastWords(job)
   );
+}
+
+function lastWords({ result, errors }: JobRow): string {
+  const { error, at } = errors.at(-1) ?? {};
+  return canonicalJson([result, error ?? null, at ?? null]);
 }

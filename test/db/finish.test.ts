@@ -9,6 +9,7 @@ import type { Database } from "../../src/shared/db/port.ts";
 import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
 import type { JobRow } from "../../src/shared/job.ts";
 import {
+  cancel,
   complete,
   type Handler,
   type HandlerContext,
@@ -126,6 +127,45 @@ describe("a stale finalization changes nothing, enqueues nothing, fires no hook"
     expect(await jobOf(id)).toMatchObject({ state: "cancelled", result: null });
     expect(await outcomesOf(id)).toEqual(["cancelled"]);
   });
+
+  test.each([
+    { how: "completed", end: complete("ours"), result: "theirs" },
+    { how: "cancelled", end: cancel("ours"), result: null },
+  ])(
+    "$how by somebody else in the very millisecond: told by what they wrote that it isn't an earlier try of its own",
+    async ({ how, end, result }) => {
+      const types: string[] = [];
+      const id = await enqueue("plain");
+      const registry = registryWith(() => end).onEvent("plain", ({ type }) => {
+        types.push(type);
+      });
+      let isFirst = true;
+      const { report } = await runAll(
+        {
+          query: async (statement) => {
+            if (isFinish(statement.text) && isFirst) {
+              isFirst = false;
+              const finalizedAt = statement.values[7];
+              await db.pool.query(
+                `UPDATE awa_edge.jobs SET state = $2::text, finalized_at = $3::text::timestamptz, heartbeat_at = NULL,
+                   result = $4::text::jsonb,
+                   errors = CASE WHEN $2::text = 'cancelled' THEN jsonb_build_array(jsonb_build_object(
+                     'error', 'cancelled: theirs', 'attempt', 1, 'at', $3::text)) ELSE errors END
+                 WHERE id = $1`,
+                [id, how, finalizedAt, result === null ? null : JSON.stringify(result)],
+              );
+            }
+            return database.query(statement);
+          },
+          batch: (statements) => database.batch(statements),
+        },
+        registry,
+      );
+      expect(report).toMatchObject({ finished: 0, lost: 1 });
+      expect(await jobOf(id)).toMatchObject({ state: how, result });
+      expect(types).toEqual(["started"]);
+    },
+  );
 
   test("claimed again under a new lease meanwhile: the old attempt's end doesn't touch the new one", async () => {
     const id = await enqueue();

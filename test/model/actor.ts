@@ -18,7 +18,7 @@ import {
   TerminalError,
   waitForCallback,
 } from "../../src/shared/registry/handler.ts";
-import { type End, TEXTS } from "./attempt-rules.ts";
+import { type End, RESULTS, TEXTS } from "./attempt-rules.ts";
 
 /** Never beats by itself. */
 const NEVER_MS = 2 ** 31 - 1;
@@ -94,7 +94,7 @@ export class Actor {
     this.#end.resolve(() => {
       switch (how) {
         case "complete":
-          return complete(1);
+          return complete(RESULTS.returned);
         case "fail":
           throw new Error(TEXTS.fail);
         case "fail terminally":
@@ -118,7 +118,8 @@ export class Actor {
 
   /** Somebody who doesn't know that the attempt is over ends it once more. */
   async endAgain(): Promise<string> {
-    return (await finishAttempt(this.#deps, this.attempt, { type: "complete", result: 3 })).status;
+    return (await finishAttempt(this.#deps, this.attempt, { type: "complete", result: RESULTS.again }))
+      .status;
   }
 }
 

@@ -1,6 +1,5 @@
 // What docs/running-jobs.md promises of how an attempt ends.
 
-import type { JobState } from "../../src/shared/job.ts";
 import { cancel, canFollow, complete, follow, giveUp, leave } from "./job-rules.ts";
 import { type Attempt, heldBy, type Job, jobOf, type Model } from "./state.ts";
 
@@ -26,33 +25,23 @@ export const TEXTS = {
 } as const;
 const NO_CALLBACK = "WaitForCallback returned without calling register_callback";
 
-/** The states that an end leaves its job in. */
-const LEAVES: Readonly<Record<End, readonly JobState[]>> = {
-  complete: ["completed"],
-  fail: ["retryable", "failed"],
-  "fail terminally": ["failed"],
-  "retry later": ["retryable", "failed"],
-  snooze: ["scheduled"],
-  cancel: ["cancelled"],
-  wait: ["waiting_external", "available"],
-  "hand back": ["available"],
-};
+/** What a job's result is where its handler completes it: by its return, in a transaction of its own, or once more. */
+export const RESULTS = { returned: 1, prepared: 3, again: 3 } as const;
 
 /**
- * Whether somebody else left the job as this end would have, under the same lease. Who ends an attempt recognizes what an earlier try of
- * theirs has written by its times, which are in whole milliseconds: it may take the other's for its own, and says that it moved the job.
+ * Whether somebody else left the job just as this end would have, under the same lease, with the same result: by hand, or by a callback.
+ * Who ends an attempt recognizes what an earlier try of theirs has written by its words and its times, which are in whole milliseconds:
+ * they may take the other's for their own, and say that they moved the job.
  */
 export function looksEnded(model: Model, attempt: Attempt, how: End): boolean {
   const job = jobOf(model, attempt.job);
-  return (
-    heldBy(model, attempt) === undefined &&
-    job?.lease === attempt.lease &&
-    [
-      ...LEAVES[how],
-      ...(canFollow(model, job) ? [] : LEAVES.fail),
-      ...(attempt.hasPrepared ? LEAVES.complete : []),
-    ].includes(job.state)
-  );
+  if (heldBy(model, attempt) !== undefined || job?.lease !== attempt.lease) return false;
+  if (job.state === "available") return how === "hand back" || how === "wait";
+  const results: (number | null)[] = [
+    ...(how === "complete" ? [RESULTS.returned, RESULTS.again] : []),
+    ...(attempt.hasPrepared ? [RESULTS.prepared] : []),
+  ];
+  return job.state === "completed" && results.includes(job.result);
 }
 
 /** What a broken closure of an outcome leaves in the job's errors. */
@@ -99,7 +88,7 @@ function giveBack(model: Model, job: Job, state: "scheduled" | "available"): voi
 function endAsAsked(model: Model, job: Job, how: End | "no callback"): void {
   switch (how) {
     case "complete":
-      complete(model, job, 1, "cancelled");
+      complete(model, job, RESULTS.returned, "cancelled");
       return;
     case "fail":
       failAttempt(model, job, TEXTS.fail);

@@ -1,7 +1,7 @@
 // What a worker does: it claims, and its handlers call back and end.
 
 import { isTaken, waitOf } from "./actor.ts";
-import { type End, endAttempt, looksEnded } from "./attempt-rules.ts";
+import { type End, endAttempt, looksEnded, RESULTS } from "./attempt-rules.ts";
 import { register } from "./delivery-rules.ts";
 import { canFollow, claim, claimable, complete } from "./job-rules.ts";
 import { type Change, type Operation, refusal, type Situation, subsets } from "./operation.ts";
@@ -231,7 +231,7 @@ export function completesItself(attempt: Attempt): Operation {
       world.actor(name).call(async (context) => {
         let statement: ReturnType<typeof context.completion>;
         try {
-          statement = context.completion(3);
+          statement = context.completion(RESULTS.prepared);
         } catch {
           return "can't be planned";
         }
@@ -241,7 +241,7 @@ export function completesItself(attempt: Attempt): Operation {
       const job = heldBy(model, mine);
       if (!canFollow(model, mine)) return "can't be planned";
       if (job === undefined || job.callback !== mine.callback) return "stale_attempt";
-      complete(model, job, 3, "cancelled");
+      complete(model, job, RESULTS.prepared, "cancelled");
       return "moved";
     },
     began: (mine) => {
