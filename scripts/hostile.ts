@@ -11,9 +11,7 @@ import { registry } from "../src/registry.ts";
 import { call } from "./demo/stage.ts";
 import { CANARY, type RawRequest, rawRequests } from "./hostile/raw-requests.ts";
 import { runToEnd } from "./lib/lifecycle.ts";
-import { migrate } from "./lib/migrate.ts";
-import { startNeonServer } from "./lib/neon-server.ts";
-import { startTemporaryPostgres } from "./lib/temporary-postgres.ts";
+import { startOwnDatabase } from "./lib/own-database.ts";
 import { memoryKib, startWorkerd } from "./lib/workerd.ts";
 
 const ROUNDS = 16;
@@ -27,12 +25,7 @@ const REST_MS = 20;
 
 await runToEnd(async (scope) => {
   const secret = randomBytes(32).toString("hex");
-  const postgres = await startTemporaryPostgres();
-  scope.defer(() => postgres.stop());
-  const databaseUrl = postgres.url();
-  await migrate({ databaseUrl });
-  const neon = await startNeonServer({ upstream: databaseUrl });
-  scope.defer(() => neon.close());
+  const { workerUrl: databaseUrl, neon } = await startOwnDatabase(scope);
   const { url: workerUrl, pid } = await startWorkerd(scope, {
     vars: {
       DATABASE_URL: databaseUrl,

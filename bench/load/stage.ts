@@ -2,11 +2,8 @@ import { randomBytes, randomUUID } from "node:crypto";
 import pg from "pg";
 import { fireScheduled } from "../../scripts/lib/cron.ts";
 import type { Scope } from "../../scripts/lib/lifecycle.ts";
-import { migrate } from "../../scripts/lib/migrate.ts";
-import { startNeonServer } from "../../scripts/lib/neon-server.ts";
+import { startOwnDatabase } from "../../scripts/lib/own-database.ts";
 import { randomSecrets } from "../../scripts/lib/source-secrets.ts";
-import { startTemporaryPostgres } from "../../scripts/lib/temporary-postgres.ts";
-import { renewWorkerRole } from "../../scripts/lib/worker-role.ts";
 import { memoryKib, startWorkerd } from "../../scripts/lib/workerd.ts";
 import { registry } from "../../src/registry.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
@@ -42,16 +39,10 @@ const MAX_HEAP_MIB = 128;
 
 /** Starts Postgres, the development server and the Worker, and parks a job for everything that will be sent. */
 export async function setUp(scope: Scope, options: LoadOptions) {
-  const postgres = await startTemporaryPostgres();
-  scope.defer(() => postgres.stop());
-  const databaseUrl = await renewWorkerRole(postgres.url());
-  await migrate({ databaseUrl: postgres.url() });
-  const owner = new pg.Pool({ connectionString: postgres.url(), max: 4 });
+  const { ownerUrl, workerUrl: databaseUrl, neon } = await startOwnDatabase(scope);
+  const owner = new pg.Pool({ connectionString: ownerUrl, max: 4 });
   owner.on("error", () => undefined);
   scope.defer(() => owner.end());
-
-  const neon = await startNeonServer({ upstream: postgres.url() });
-  scope.defer(() => neon.close());
   const secret = randomBytes(32).toString("hex");
   const sourceSecrets = Object.fromEntries(randomSecrets(registry.sources()));
   const worker = await startWorkerd(scope, {

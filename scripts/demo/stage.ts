@@ -7,11 +7,8 @@ import type { JobRow } from "../../src/shared/job.ts";
 import { signCallbackId } from "../../src/shared/signature.ts";
 import { fireScheduled } from "../lib/cron.ts";
 import type { Scope } from "../lib/lifecycle.ts";
-import { migrate } from "../lib/migrate.ts";
-import { startNeonServer } from "../lib/neon-server.ts";
+import { startOwnDatabase } from "../lib/own-database.ts";
 import { signedWebhook } from "../lib/signed-webhook.ts";
-import { startTemporaryPostgres } from "../lib/temporary-postgres.ts";
-import { renewWorkerRole } from "../lib/worker-role.ts";
 import { startWrangler } from "../lib/wrangler.ts";
 
 /** What a callback or a webhook was answered. */
@@ -34,13 +31,8 @@ export type Stage = Awaited<ReturnType<typeof setUp>>;
 
 /** Starts all that the story needs, on parts of its own that leave nothing behind. */
 export async function setUp(scope: Scope, secret: string) {
-  const postgres = await startTemporaryPostgres();
-  scope.defer(() => postgres.stop());
   // All of it runs with the rights of the Worker's role; the owner makes the tables.
-  const databaseUrl = await renewWorkerRole(postgres.url());
-  await migrate({ databaseUrl: postgres.url() });
-  const neon = await startNeonServer({ upstream: databaseUrl });
-  scope.defer(() => neon.close());
+  const { workerUrl: databaseUrl, neon } = await startOwnDatabase(scope);
   const labels = await startLabelService(scope);
   const sourceSecrets = { GITHUB_WEBHOOK_SECRET: randomBytes(32).toString("hex") };
   const workerUrl = await startWrangler(scope, {
