@@ -17,8 +17,8 @@ beforeEach(() => emptyTables(db.pool));
 
 /** Receives an event as the Worker does. @returns what its sender was answered */
 async function receive(event: ToSign): Promise<string> {
-  const env = { DATABASE_URL: db.url, AWA_CALLBACK_ALLOW_UNSIGNED: "true", ...SOURCE_SECRETS };
-  const app = createApp(ingressDeps(env, { registry, database: () => pgDatabase(db.pool) }));
+  const env = { DATABASE_URL: db.workerUrl, AWA_CALLBACK_ALLOW_UNSIGNED: "true", ...SOURCE_SECRETS };
+  const app = createApp(ingressDeps(env, { registry, database: () => pgDatabase(db.workerPool) }));
   const response = await app.request(await signed(registry, event));
   const body: { status?: string; code?: string } = JSON.parse(await response.text());
   return body.status ?? body.code ?? "";
@@ -44,7 +44,7 @@ interface Run {
 }
 
 /** Runs the script. None of what it prints may hold a secret, and an error is a message and no stack. */
-function run(args: readonly string[], env: NodeJS.ProcessEnv = { DATABASE_URL: db.url }): Promise<Run> {
+function run(args: readonly string[], env: NodeJS.ProcessEnv = { DATABASE_URL: db.workerUrl }): Promise<Run> {
   const script = path.resolve(import.meta.dirname, "../../scripts/deliveries.ts");
   const options = { env: { ...process.env, DATABASE_URL: "", ...SOURCE_SECRETS, ...env } };
   return new Promise((resolve) =>
@@ -122,7 +122,7 @@ describe("show", () => {
 });
 
 describe("replay", () => {
-  const client = () => createClient({ database: pgDatabase(db.pool), registry });
+  const client = () => createClient({ database: pgDatabase(db.workerPool), registry });
   const charge = () =>
     client().park(
       "charge_card",

@@ -92,7 +92,11 @@ describe("the Neon driver against a development server with faults", () => {
         return fault === undefined ? undefined : httpFault(fault, chance(), statements.length);
       });
       const open = () =>
-        neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: FAULT_TIMEOUT_MS });
+        neonDatabase({
+          connectionString: db.workerUrl,
+          fetchEndpoint: neon.endpoint,
+          timeoutMs: FAULT_TIMEOUT_MS,
+        });
       const mend = () => {
         neon.fault(db.name);
         return untilNothingIsLate(faults);
@@ -113,7 +117,9 @@ describe("the pg adapter behind a port with faults", () => {
       const db = await freshDatabase(context);
       const { plan, planned } = faultPlan(seed, faults, SHARE);
       let isMended = false;
-      const database = faultyDatabase(pgDatabase(db.pool), (text) => (isMended ? undefined : plan(text)));
+      const database = faultyDatabase(pgDatabase(db.workerPool), (text) =>
+        isMended ? undefined : plan(text),
+      );
       const mend = () => {
         isMended = true;
         return untilNothingIsLate(faults);
@@ -129,7 +135,7 @@ describe("the pg adapter behind a port with faults", () => {
 test("a batch that ends in its middle behind the port: nothing of it stays, and the next one goes through", async (context) => {
   const db = await freshDatabase(context);
   let isBroken = true;
-  const database = faultyDatabase(pgDatabase(db.pool), () => (isBroken ? "mid_batch" : undefined));
+  const database = faultyDatabase(pgDatabase(db.workerPool), () => (isBroken ? "mid_batch" : undefined));
   const insert = (queue: string) => ({
     text: "INSERT INTO awa_edge.queues (queue) VALUES ($1)",
     values: [queue],
@@ -147,7 +153,7 @@ test("a batch that ends in its middle behind the port: nothing of it stays, and 
 test("Postgres goes away before each statement of a wait that an event came early for: parked and completed in the end, once", async (context) => {
   const db = await freshDatabase(context);
   const open = () =>
-    neonDatabase({ connectionString: db.url, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
+    neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
   const { deliver, park } = peopleOf({ pool: db.pool, open, mend: async () => undefined });
   // The lock, the registration, the move, and what is settled beside it.
   const STATEMENTS = 4;

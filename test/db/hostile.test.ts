@@ -61,13 +61,13 @@ beforeAll(async () => {
     limit: async ({ key }: { readonly key: string }) => ({ success: key !== LIMITED_ADDRESS }),
   };
   const env = {
-    DATABASE_URL: db.url,
+    DATABASE_URL: db.workerUrl,
     AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET,
     AWA_WEBHOOK_ADDRESS_LIMITER: limiter,
     ...SOURCE_SECRETS,
   };
-  app = createApp(ingressDeps(env, { registry, log, database: () => pgDatabase(db.pool) }));
-  callbacks = await makeCallbacks(db.pool, pgDatabase(db.pool));
+  app = createApp(ingressDeps(env, { registry, log, database: () => pgDatabase(db.workerPool) }));
+  callbacks = await makeCallbacks(db.pool, pgDatabase(db.workerPool));
   deliveries = await makeDeliveries(db.pool, callbacks);
   const states = [];
   for (const delivery of deliveries) states.push((await send(signedWebhook(delivery))).kind);

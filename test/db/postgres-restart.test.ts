@@ -9,6 +9,7 @@ import { migrate } from "../../scripts/lib/migrate.ts";
 import { type NeonServer, startNeonServer } from "../../scripts/lib/neon-server.ts";
 import { type RunningPostgres, startPostgres } from "../../scripts/lib/postgres.ts";
 import { waitForExit } from "../../scripts/lib/processes.ts";
+import { renewWorkerRole } from "../../scripts/lib/worker-role.ts";
 import { Heart } from "../../src/executor/heart.ts";
 import { Latch } from "../../src/executor/latch.ts";
 import { runWorker } from "../../src/executor/worker.ts";
@@ -33,6 +34,7 @@ import {
 let folder: string;
 let postgres: RunningPostgres;
 let pool: pg.Pool;
+let workerUrl: string;
 let neon: NeonServer;
 
 const start = (port?: number) =>
@@ -42,6 +44,7 @@ beforeAll(async () => {
   folder = mkdtempSync(path.join(tmpdir(), "awa-edge-restart-"));
   chmodSync(folder, 0o755);
   postgres = await start();
+  workerUrl = await renewWorkerRole(postgres.url());
   await migrate({ databaseUrl: postgres.url() });
   pool = new pg.Pool({
     connectionString: postgres.url(),
@@ -85,7 +88,7 @@ async function work(during: () => Promise<void>) {
     callbacks.push((await makeWaiting(pool, { args: { n: 1000 + n } })).callbackId);
 
   const failures = { claims: 0, ticks: 0, lost: 0 };
-  const open = () => neonDatabase({ connectionString: postgres.url(), fetchEndpoint: neon.endpoint });
+  const open = () => neonDatabase({ connectionString: workerUrl, fetchEndpoint: neon.endpoint });
   const people = peopleOf({ pool, open, mend: async () => undefined });
   const registry = faultRegistry();
   const database = pgDatabase(pool, { prepares: true });

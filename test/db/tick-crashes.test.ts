@@ -104,7 +104,7 @@ test("several ticks at once, on connections of their own, and again: the end of 
   for (let round = 0; round < 5; round++) {
     await makeWorld();
     const overlapping = Array.from({ length: 4 }, async () => {
-      const pool = new pg.Pool({ ...db.pool.options, max: 2 });
+      const pool = new pg.Pool({ ...db.workerPool.options, max: 2 });
       pool.on("error", () => undefined);
       onTestFinished(() => pool.end());
       const { results } = await tick(pgDatabase(pool), registry);

@@ -50,7 +50,7 @@ const open = () =>
   neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: neon.endpoint, timeoutMs: 2_000 });
 function appOf(registry: RegistryView, database = open) {
   const log = (line: LogEntry) => lines.push(line);
-  const env = { DATABASE_URL: db.url, AWA_CALLBACK_ALLOW_UNSIGNED: "true", ...SOURCE_SECRETS };
+  const env = { DATABASE_URL: db.workerUrl, AWA_CALLBACK_ALLOW_UNSIGNED: "true", ...SOURCE_SECRETS };
   return createApp(ingressDeps(env, { registry, log, database }));
 }
 let app: ReturnType<typeof appOf>;

@@ -41,7 +41,7 @@ const open = (): Database =>
   neonDatabase({ connectionString: db.workerUrl, fetchEndpoint: neon.endpoint, timeoutMs: TIMEOUT_MS });
 
 function app(registry: RegistryView = testRegistry(), env: Record<string, string> = {}) {
-  const bindings = { DATABASE_URL: db.url, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET, ...env };
+  const bindings = { DATABASE_URL: db.workerUrl, AWA_CALLBACK_HMAC_SECRET: TEST_CALLBACK_SECRET, ...env };
   const log = (line: LogEntry) => lines.push(line);
   return createApp(ingressDeps(bindings, { registry, log, clock: () => performance.now(), database: open }));
 }
