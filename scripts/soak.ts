@@ -8,6 +8,7 @@ import { check, nothingPlayed, SEEDS } from "../test/model/check.ts";
 import { runToEnd } from "./lib/lifecycle.ts";
 import { migrate } from "./lib/migrate.ts";
 import { startTemporaryPostgres } from "./lib/temporary-postgres.ts";
+import { renewWorkerRole } from "./lib/worker-role.ts";
 
 const REPORT_MS = 60_000;
 
@@ -26,9 +27,12 @@ await runToEnd(async (scope) => {
   const [seconds, firstSeed] = [numberOf("seconds"), numberOf("seed")];
   const postgres = await startTemporaryPostgres();
   scope.defer(() => postgres.stop());
+  const workerUrl = await renewWorkerRole(postgres.url());
   await migrate({ databaseUrl: postgres.url() });
   const pool = new pg.Pool({ connectionString: postgres.url() });
   scope.defer(() => pool.end());
+  const workerPool = new pg.Pool({ connectionString: workerUrl });
+  scope.defer(() => workerPool.end());
 
   const played = nothingPlayed();
   const startedAt = performance.now();
@@ -42,7 +46,7 @@ await runToEnd(async (scope) => {
   };
   let seed = firstSeed;
   for (; performance.now() - startedAt < seconds * 1000 && !scope.signal.aborted; seed = (seed + 1) % SEEDS) {
-    await check({ pool, workerPool: pool }, seed, played);
+    await check({ pool, workerPool }, seed, played);
     if (performance.now() - reportedAt < REPORT_MS) continue;
     report(seed);
     reportedAt = performance.now();

@@ -168,7 +168,7 @@ function worse(end: AttemptEnd, fault: string): Intent {
 
 /**
  * Whether a job is as a move of this attempt would have left it: under the same lease somebody else may have come to the same end in the
- * same millisecond, but not with the same words.
+ * same millisecond, but hardly with the same words.
  */
 function isLeftBy(found: JobRow, { job }: Move): boolean {
   return (

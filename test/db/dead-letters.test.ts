@@ -9,7 +9,8 @@ import {
 } from "../../src/shared/db/statements/dead-letters.ts";
 import type { DeadLetterReason } from "../../src/shared/outcome.ts";
 import { complete } from "../../src/shared/registry/handler.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { run } from "../support/executor.ts";
 import { holdTransaction, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";

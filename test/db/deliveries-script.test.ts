@@ -4,7 +4,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { createClient, pgDatabase } from "../../src/client.ts";
 import { createApp } from "../../src/ingress/app.ts";
 import { registry } from "../../src/registry.ts";
-import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { ingressDeps } from "../support/ingress.ts";
 import { SOURCE_SECRETS, signed, type ToSign } from "../support/signed.ts";
 

@@ -10,8 +10,9 @@ import {
   moveForDelivery,
   recordUnlessPending,
 } from "../../src/shared/db/statements/record-delivery.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
 import { deliver, deliveriesIn, type Event, toReceive } from "../support/deliver.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { claim, makeRunning, makeWaiting, snapshot } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";

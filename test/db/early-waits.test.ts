@@ -8,8 +8,9 @@ import {
   type RegisteredCallback,
   waitForCallback,
 } from "../../src/shared/registry/handler.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
 import { deliver, deliveriesIn } from "../support/deliver.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { run as runAll } from "../support/executor.ts";
 import { registryWithSources } from "../support/sources.ts";
 import { tick } from "../support/tick.ts";

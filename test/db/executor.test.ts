@@ -11,7 +11,8 @@ import {
   TerminalError,
   waitForCallback,
 } from "../../src/shared/registry/handler.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { executorDeps, run } from "../support/executor.ts";
 import { testRegistry } from "../support/registry.ts";
 

@@ -26,7 +26,7 @@ let expectedAnswers: unknown;
 beforeAll(async () => {
   const db = await createTestDatabase();
   neon = await startNeonServer({ upstream: db.url });
-  expectedAnswers = await playFaultFree(db.pool);
+  expectedAnswers = await playFaultFree(db.pool, db.workerPool);
   expected = await endState(db.pool);
   await db.drop();
 });

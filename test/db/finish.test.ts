@@ -15,7 +15,8 @@ import {
   type HandlerContext,
   TerminalError,
 } from "../../src/shared/registry/handler.ts";
-import { createTestDatabase, emptyTables, type TestDatabase } from "../support/database.ts";
+import { createTestDatabase, type TestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { executorDeps, run as runAll } from "../support/executor.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";

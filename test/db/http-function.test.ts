@@ -7,7 +7,8 @@ import { type HttpFunctionOptions, httpFunction } from "../../src/executor/http-
 import { createApp } from "../../src/ingress/app.ts";
 import type { JobRow } from "../../src/shared/job.ts";
 import { signCallbackId, verifyCallbackId } from "../../src/shared/signature.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { run as runAll } from "../support/executor.ts";
 import { ingressDeps } from "../support/ingress.ts";
 import { testRegistry } from "../support/registry.ts";

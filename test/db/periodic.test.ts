@@ -12,7 +12,8 @@ import {
 import { defineRegistry, type RegistryView } from "../../src/shared/registry/define.ts";
 import type { EnqueueOptions } from "../../src/shared/registry/follow-up.ts";
 import { jobOfFire, type PeriodicOptions } from "../../src/shared/registry/periodic.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { tick } from "../support/tick.ts";
 

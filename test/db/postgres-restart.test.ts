@@ -15,7 +15,7 @@ import { Latch } from "../../src/executor/latch.ts";
 import { runWorker } from "../../src/executor/worker.ts";
 import { neonDatabase } from "../../src/shared/db/neon.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
-import { emptyTables } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { endState } from "../support/end-state.ts";
 import { executorDeps } from "../support/executor.ts";
 import { makeWaiting } from "../support/factory.ts";
@@ -35,6 +35,7 @@ let folder: string;
 let postgres: RunningPostgres;
 let pool: pg.Pool;
 let workerUrl: string;
+let workerPool: pg.Pool;
 let neon: NeonServer;
 
 const start = (port?: number) =>
@@ -46,18 +47,23 @@ beforeAll(async () => {
   postgres = await start();
   workerUrl = await renewWorkerRole(postgres.url());
   await migrate({ databaseUrl: postgres.url() });
-  pool = new pg.Pool({
-    connectionString: postgres.url(),
-    max: 20,
-    connectionTimeoutMillis: 5_000,
-    statement_timeout: 5_000,
-  });
-  pool.on("error", () => undefined);
+  const open = (connectionString: string) => {
+    const opened = new pg.Pool({
+      connectionString,
+      max: 20,
+      connectionTimeoutMillis: 5_000,
+      statement_timeout: 5_000,
+    });
+    opened.on("error", () => undefined);
+    return opened;
+  };
+  pool = open(postgres.url());
+  workerPool = open(workerUrl);
   neon = await startNeonServer({ upstream: postgres.url() });
 });
 afterAll(async () => {
   await neon.close();
-  await pool.end();
+  await Promise.all([pool.end(), workerPool.end()]);
   await postgres.stop();
   for (const each of [folder, path.dirname(postgres.dataDir)]) rmSync(each, { recursive: true, force: true });
 });
@@ -91,7 +97,7 @@ async function work(during: () => Promise<void>) {
   const open = () => neonDatabase({ connectionString: workerUrl, fetchEndpoint: neon.endpoint });
   const people = peopleOf({ pool, open, mend: async () => undefined });
   const registry = faultRegistry();
-  const database = pgDatabase(pool, { prepares: true });
+  const database = pgDatabase(workerPool, { prepares: true });
   const { deps } = executorDeps(database, registry, {
     log: ({ event, level }) => {
       if (event === "claim_failed") failures.claims++;

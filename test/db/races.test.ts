@@ -7,7 +7,8 @@ import { retryIfEndedOrWaiting } from "../../src/shared/db/statements/retry-job.
 import type { CallbackAction } from "../../src/shared/transitions.ts";
 import { extendCallback } from "../../src/shared/use-cases/extend-callback.ts";
 import { planResolution, resolveCallback } from "../../src/shared/use-cases/resolve-callback.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { claim, makeRunning, makeWaiting, park, register } from "../support/factory.ts";
 import { holdTransaction, interrupt, untilBlocked } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";

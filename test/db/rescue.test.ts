@@ -12,7 +12,8 @@ import { rescueIfLost } from "../../src/shared/db/statements/rescue-jobs.ts";
 import type { RescueReason } from "../../src/shared/outcome.ts";
 import type { JobEvent } from "../../src/shared/registry/define.ts";
 import { planFollowUps } from "../../src/shared/registry/plan.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import {
   claim,
   type Made,

@@ -1,7 +1,8 @@
 import { beforeEach, expect, test } from "vitest";
 import { createClient } from "../../src/client.ts";
 import { DEFAULT_RETENTION } from "../../src/shared/db/statements/delete-ended.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { makeWaiting } from "../support/factory.ts";
 import { holdTransaction } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";

@@ -3,7 +3,8 @@ import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { createClient } from "../../src/client.ts";
 import { TASKS } from "../../src/cron/scheduled.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { endState } from "../support/end-state.ts";
 import {
   enqueueWork,

@@ -13,7 +13,8 @@ import {
   waitForCallback,
 } from "../../src/shared/registry/handler.ts";
 import { verifyCallbackId } from "../../src/shared/signature.ts";
-import { emptyTables, useTestDatabase } from "../support/database.ts";
+import { useTestDatabase } from "../support/database.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { run as runAll } from "../support/executor.ts";
 import { interrupt } from "../support/races.ts";
 import { testRegistry } from "../support/registry.ts";

@@ -6,6 +6,7 @@ import { pgDatabase } from "../../src/shared/db/pg.ts";
 import type { Database } from "../../src/shared/db/port.ts";
 import { claimIfDue } from "../../src/shared/db/statements/claim-jobs.ts";
 import { DEFAULT_RETENTION } from "../../src/shared/db/statements/delete-ended.ts";
+import { emptyTables } from "../support/empty-tables.ts";
 import { Actor } from "./actor.ts";
 import { modelRegistry, QUEUE } from "./registry.ts";
 import { type Found, readTables } from "./view.ts";
@@ -41,8 +42,7 @@ export class World {
   /** Forgets everything. */
   async reset(): Promise<void> {
     for (const names of [this.ids, this.#names, this.#actors]) names.clear();
-    await this.pool.query(`DELETE FROM awa_edge.jobs; DELETE FROM awa_edge.rescue_followups;
-      DELETE FROM awa_edge.deliveries; DELETE FROM awa_edge.queues`);
+    await emptyTables(this.pool);
   }
 
   /** How many wait for a lock that another one holds. */

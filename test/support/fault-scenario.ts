@@ -8,7 +8,7 @@ import { DatabaseError } from "../../src/shared/db/errors.ts";
 import { pgDatabase } from "../../src/shared/db/pg.ts";
 import type { Database } from "../../src/shared/db/port.ts";
 import type { RegistryView } from "../../src/shared/registry/define.ts";
-import { emptyTables } from "./database.ts";
+import { emptyTables } from "./empty-tables.ts";
 import { WORK } from "./end-state.ts";
 import { executorDeps } from "./executor.ts";
 import { makeWaiting } from "./factory.ts";
@@ -196,6 +196,6 @@ export async function play(scene: Scene): Promise<unknown> {
 }
 
 /** The scenario without any fault, through `pg`. */
-export function playFaultFree(pool: pg.Pool): Promise<unknown> {
-  return play({ pool, open: () => pgDatabase(pool), mend: async () => undefined });
+export function playFaultFree(pool: pg.Pool, workerPool: pg.Pool): Promise<unknown> {
+  return play({ pool, open: () => pgDatabase(workerPool), mend: async () => undefined });
 }
