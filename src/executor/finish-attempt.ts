@@ -4,11 +4,11 @@ import { moveIfUnchanged } from "../shared/db/statements/move-job.ts";
 import { readJob } from "../shared/db/statements/read-job.ts";
 import { type AttemptEnd, applyAttemptEnd } from "../shared/end-attempt.ts";
 import type { JobRow } from "../shared/job.ts";
+import { canonicalJson } from "../shared/json.ts";
 import { inFull, type JobInsert } from "../shared/registry/job-insert.ts";
 import { planFollowUps } from "../shared/registry/plan.ts";
 import { err, ok, type Result } from "../shared/result.ts";
 import type { Move } from "../shared/transitions.ts";
-import { canonicalJson } from "../shared/unique-key.ts";
 import type { Attempt } from "./attempt.ts";
 import type { ExecutorDeps } from "./deps.ts";
 

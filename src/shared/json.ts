@@ -36,6 +36,18 @@ export function isJsonObject(value: Json): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/**
+ * Canonical JSON, RFC 8785: members by name in the order of UTF-16, nothing between tokens; numbers and texts as JSON.stringify has them. Five
+ * lines, as the library would be a hundredth of the bundle; the tests hold it against the library.
+ */
+export function canonicalJson(value: Json): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
+  if (!isJsonObject(value)) return JSON.stringify(value);
+  const members = Object.entries(value).filter(([, member]) => member !== undefined);
+  const written = members.sort(([a], [b]) => (a < b ? -1 : 1));
+  return `{${written.map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member)}`).join(",")}}`;
+}
+
 /** A text as Postgres can store it: without NUL characters, and without halves of surrogate pairs. For texts that people read. */
 export function storableText(text: string): string {
   return text.replaceAll("\0", "").toWellFormed();

@@ -1,7 +1,7 @@
 import { blake3 } from "@noble/hashes/blake3.js";
 import { bytesToHex, utf8ToBytes } from "@noble/hashes/utils.js";
 import { DEFAULT_UNIQUE_STATES, type JobState } from "./job.ts";
-import { isJsonObject, type Json } from "./json.ts";
+import { canonicalJson, type Json } from "./json.ts";
 
 /** What makes a job a duplicate of another one of its kind. */
 export interface UniqueOptions {
@@ -46,16 +46,4 @@ export function uniqueKey(
     }),
   });
   return { key: bytesToHex(blake3(utf8ToBytes(parts), { dkLen: 16 })), states: [...new Set(states)] };
-}
-
-/**
- * Canonical JSON, RFC 8785: members by name in the order of UTF-16, nothing between tokens; numbers and texts as JSON.stringify has them. Five
- * lines, as the library would be a hundredth of the bundle; the tests hold it against the library.
- */
-export function canonicalJson(value: Json): string {
-  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
-  if (!isJsonObject(value)) return JSON.stringify(value);
-  const members = Object.entries(value).filter(([, member]) => member !== undefined);
-  const written = members.sort(([a], [b]) => (a < b ? -1 : 1));
-  return `{${written.map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member)}`).join(",")}}`;
 }

@@ -1,8 +1,8 @@
 import canonicalize from "canonicalize";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { isStorable } from "../../src/shared/json.ts";
-import { canonicalJson, uniqueKey } from "../../src/shared/unique-key.ts";
+import { canonicalJson, isStorable } from "../../src/shared/json.ts";
+import { uniqueKey } from "../../src/shared/unique-key.ts";
 import { NOW } from "../support/jobs.ts";
 
 const job = { kind: "send_email", queue: "default", args: { to: "a@b.com", n: 1 } };
